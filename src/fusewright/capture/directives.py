@@ -70,9 +70,9 @@ def disable(function: Any = None, *, recursive: bool = True, reason: str = "") -
     if not callable(function) or isinstance(function, type):
         raise TypeError(f"fusewright.disable takes a function or a module, not {function!r}")
     if recursive and isinstance(function, torch.nn.Module):
-        again = functools.partial(disable, reason=reason)
+        disable_again = functools.partial(disable, reason=reason)
         call = native.disable(function.__call__)
-        state = ProxyState(function, call, again, lambda: (again, ()), reason)
+        state = ProxyState(function, call, disable_again, lambda: (disable_again, ()), reason)
         return proxy_of(DisabledModule, state)
     if recursive:
         disabled = native.disable(function)
@@ -227,9 +227,9 @@ def assume_constant_result(function: Function) -> Function:
     """
 
     def handler(machine: Machine, /, *arguments: Value, **keywords: Value) -> Value:
-        known = [_known(machine, function, argument) for argument in arguments]
+        constants = [_known(machine, function, argument) for argument in arguments]
         named = {name: _known(machine, function, kw) for name, kw in keywords.items()}
-        result = evaluate(machine, function, *known, **named)
+        result = evaluate(machine, function, *constants, **named)
         return machine.wrap(result, ConstantSource(result))
 
     return _enter(function, handler)

@@ -147,14 +147,14 @@ def first_dropped(machine: Machine, roots: Iterable[Value]) -> Dropped | None:
         return None
     reached = list(reachable(machine, roots))
     frames = {id(value.frame) for value in reached if isinstance(value, GeneratorValue)}
-    kept = {id(value) for value in reached}
+    reached_ids = {id(value) for value in reached}
     dropped = [
         Dropped(frame.made_at, frame.place, f"`{frame.code.co_name}`, waiting in `try` or `with`,")
         for frame in generators
         if id(frame) not in frames
     ]
     for finalizer in machine.finalizers:
-        if id(finalizer.value) not in kept:
+        if id(finalizer.value) not in reached_ids:
             name = finalizer.value.python_type().__qualname__
             dropped.append(Dropped(finalizer.made_at, finalizer.place, f"an object of `{name}`"))
     return min(dropped, key=lambda dropped: dropped.made_at, default=None)

@@ -50,9 +50,9 @@ def holds_last_references(frame: Frame) -> bool:
     )
 
 
-def _is_told(held: Any) -> bool:
+def _is_told(object: Any) -> bool:
     """Whether the end of an object, or of what it alone holds, would be told."""
-    waiting = [held]
+    waiting = [object]
     for _ in range(_MOST_OBJECTS):
         if not waiting:
             return False

@@ -207,8 +207,8 @@ class Capture:
         if compiled is not None and not self.is_empty:
             graph = guarding_modes(traced, entry_of(compiled))
             if may_write_inputs(traced):
-                again = functools.partial(run_unless_written, failed)
-                recover = again if writes_last(compiled) else tell_why_not
+                run_again = functools.partial(run_unless_written, failed)
+                recover = run_again if writes_last(compiled) else tell_why_not
             if recover is not tell_why_not and self.machine.builder.mode.is_random:
                 devices = {tensor.fake.device for tensor in self.machine.tensors.values()}
                 graph = keeping_random_state(graph, devices)
@@ -431,13 +431,13 @@ def _has_history_of_its_own(
     inside = {id(leaf) for leaf in machine.builder.leaves}
     fakes = [output.fake for output in outputs if inside and isinstance(output, TensorValue)]
     beginnings = ({id(leaf) for leaf in leaves([fake])} for fake in fakes)
-    return any(found and found <= inside for found in beginnings)
+    return any(nodes and nodes <= inside for nodes in beginnings)
 
 
 def _has_hooks(machine: Machine, outputs: Sequence[TensorValue | SymbolicValue]) -> bool:
     """Whether the gradient of a result has a hook of the graph's own."""
     hooked = {id(fake) for fake in machine.builder.hooked}
-    return any(isinstance(each, TensorValue) and id(each.fake) in hooked for each in outputs)
+    return any(isinstance(output, TensorValue) and id(output.fake) in hooked for output in outputs)
 
 
 def _guard_memory(machine: Machine, graph: fx.Graph) -> None:
@@ -447,9 +447,13 @@ def _guard_memory(machine: Machine, graph: fx.Graph) -> None:
     inputs = [tensor for tensor in machine.inputs if has_memory(tensor.object)]
     restrides = bool(machine.restrided)
     storages = written_storages(graph) if len(inputs) > 1 or restrides else set()
-    held = [storages_of(each.fake) for each in inputs]
-    written = [not storages.isdisjoint(each) for each in held]
-    restrided = [n for n, each in enumerate(held) if not machine.restrided.keys().isdisjoint(each)]
+    input_storages = [storages_of(memory.fake) for memory in inputs]
+    written = [not storages.isdisjoint(memory) for memory in input_storages]
+    restrided = [
+        n
+        for n, memory in enumerate(input_storages)
+        if not machine.restrided.keys().isdisjoint(memory)
+    ]
     for storage in storages.intersection(machine.restrided):
         refusal = machine.restrided[storage]
         if refusal is not None:

@@ -150,9 +150,9 @@ class GraphBuilder:
         None: it depends on data that no node of the graph holds, since it is a size in the midst of
         one call.
         """
-        known = self.symbols.get(symbol.name)
-        if known is not None:
-            return known
+        placeholder = self.symbols.get(symbol.name)
+        if placeholder is not None:
+            return placeholder
         if symbol.name in self._unknown:
             return self.graph.call_function(torch.ops.aten.sym_size.int, self._unknown[symbol.name])
         if self.facts.is_of_data(symbol):
@@ -327,12 +327,12 @@ class SubgraphBuilder(GraphBuilder):
         if node.graph is self.graph:
             return node
         outer = self._parent.own(node)
-        found = self.lifted.get(outer)
-        if found is None:
+        placeholder = self.lifted.get(outer)
+        if placeholder is None:
             last = next(reversed(self.lifted.values()), self._last_argument)
-            found = self.lifted[outer] = self._placeholder(outer.name, last)
-            found.meta["val"] = outer.meta["val"]
-        return found
+            placeholder = self.lifted[outer] = self._placeholder(outer.name, last)
+            placeholder.meta["val"] = outer.meta["val"]
+        return placeholder
 
     def may_write_outside(self) -> bool:
         """Whether the function may write to what it reads from outside, or is given."""
@@ -358,9 +358,9 @@ def look_for_symbols(facts: ShapeFacts, arguments: Sequence[Any], error: Excepti
     DataDependent where none of these can be taken as a constant.
     """
     symbols = symbols_in(arguments)
-    seen = frozenset(symbol for symbol in symbols if not facts.is_of_data(symbol))
-    if seen:
-        raise NeedsConstants(seen) from error
+    constants = frozenset(symbol for symbol in symbols if not facts.is_of_data(symbol))
+    if constants:
+        raise NeedsConstants(constants) from error
     if symbols:
         what = f"given sizes that depend on data it raises {type(error).__name__}: {error}"
         raise DataDependent(what) from error

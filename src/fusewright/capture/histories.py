@@ -11,13 +11,15 @@ from torch.autograd.graph import get_gradient_edge
 
 def history(tensors: Iterable[torch.Tensor]) -> set[Any]:
     """The nodes that a gradient of `tensors` passes, one for each leaf among them."""
-    waiting: list[Any] = [get_gradient_edge(one).node for one in tensors if one.requires_grad]
-    seen = set(waiting)
+    waiting: list[Any] = [
+        get_gradient_edge(tensor).node for tensor in tensors if tensor.requires_grad
+    ]
+    nodes = set(waiting)
     while waiting:
-        following = {node for node, _ in waiting.pop().next_functions if node is not None} - seen
-        seen |= following
+        following = {node for node, _ in waiting.pop().next_functions if node is not None} - nodes
+        nodes |= following
         waiting += following
-    return seen
+    return nodes
 
 
 def leaves(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:

@@ -55,20 +55,20 @@ def _calls_behind(node: fx.Node, readers: Readers) -> list[fx.Node] | None:
     """The calls that compute a node from nothing but `readers`, and those that write to what they
     compute, in order; None where there are other inputs among them.
     """
-    found: set[fx.Node] = set()
+    calls: set[fx.Node] = set()
     waiting = [node]
     while waiting:
-        one = waiting.pop()
-        if one in found:
+        call = waiting.pop()
+        if call in calls:
             continue
-        is_known = one in readers or _is_of_torch(one) or _number(one) is not None
-        if len(found) == LIMIT or not is_known:
+        is_known = call in readers or _is_of_torch(call) or _number(call) is not None
+        if len(calls) == LIMIT or not is_known:
             return None
-        found.add(one)
-        if not _asks_only(one):
-            waiting += one.all_input_nodes
-        waiting += [user for user in one.users if node_may_write(user)]
-    return [one for one in node.graph.nodes if one in found]
+        calls.add(call)
+        if not _asks_only(call):
+            waiting += call.all_input_nodes
+        waiting += [user for user in call.users if node_may_write(user)]
+    return [call for call in node.graph.nodes if call in calls]
 
 
 def _is_of_torch(node: fx.Node) -> bool:
@@ -108,27 +108,32 @@ def _run(calls: list[fx.Node], last: fx.Node, readers: Readers) -> torch.Tensor 
     """
     values: dict[fx.Node, Any] = {}
     likenesses = {
-        given: _unset(given) for node in calls if _asks_only(node) for given in node.all_input_nodes
+        tensor: _unset(tensor)
+        for node in calls
+        if _asks_only(node)
+        for tensor in node.all_input_nodes
     }
     try:
         with torch.no_grad(), _Determined():
             for node in calls:
                 inputs = likenesses if _asks_only(node) else values
-                given = map_arg(node.args, inputs.__getitem__)
+                positional = map_arg(node.args, inputs.__getitem__)
                 named = map_arg(node.kwargs, inputs.__getitem__)
                 if node in readers:
                     values[node] = readers[node]()
                 elif node.op == "placeholder":
                     values[node] = _number(node)
                 elif isinstance(node.target, str):
-                    values[node] = getattr(given[0], node.target)(*given[1:], **named)
+                    values[node] = getattr(positional[0], node.target)(*positional[1:], **named)
                 else:
-                    values[node] = node.target(*given, **named)
+                    values[node] = node.target(*positional, **named)
     except Exception:  # What fails here fails when the program runs, where it says why.
         return None
-    known = all(_version(node.meta.get("val")) == _version(value) for node, value in values.items())
+    is_unchanged = all(
+        _version(node.meta.get("val")) == _version(value) for node, value in values.items()
+    )
     result = values[last]
-    return result if known and isinstance(result, torch.Tensor) else None
+    return result if is_unchanged and isinstance(result, torch.Tensor) else None
 
 
 def _unset(node: fx.Node) -> torch.Tensor:

@@ -85,16 +85,16 @@ def computes_with_tensors(frame: Frame) -> bool:
     """
     if frame.code.co_filename == _RECURRENT and (
         frame.code.co_name != "forward"
-        or any(isinstance(one, PackedSequence) for one in frame.locals.values())
+        or any(isinstance(value, PackedSequence) for value in frame.locals.values())
     ):
         return False
     if has_tensors((*frame.locals.values(), *(frame.closure or ()))):
         return True
     for name in frame.code.co_names:
-        found = frame.globals.get(name)
-        if found is torch or isinstance(found, torch.Tensor | torch.nn.Module):
+        variable = frame.globals.get(name)
+        if variable is torch or isinstance(variable, torch.Tensor | torch.nn.Module):
             return True
-        if isinstance(found, types.ModuleType) and found.__name__.startswith("torch."):
+        if isinstance(variable, types.ModuleType) and variable.__name__.startswith("torch."):
             return True
     return False
 
@@ -143,7 +143,7 @@ def _contents(cell: types.CellType) -> list[Any]:
 def _attributes(item: Any) -> dict[str, Any]:
     """An object's own attributes, its class's `__getattr__` not asked."""
     try:
-        found = object.__getattribute__(item, "__dict__")
+        attributes = object.__getattribute__(item, "__dict__")
     except AttributeError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return attributes if isinstance(attributes, dict) else {}

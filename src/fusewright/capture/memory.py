@@ -39,9 +39,9 @@ def restrided_bytes(
     function: Any, arguments: Sequence[Any], keywords: dict[str, Any]
 ) -> tuple[Any, Any]:
     """Where the bytes begin and end, in the storage, that a call of one of `RESTRIDING` shows."""
-    given = by_name(RESTRIDING[function], arguments, keywords)
-    tensor = given["input"] if "input" in given else given["self"]
-    size, stride, begin = given["size"], given["stride"], given.get("storage_offset")
+    named = by_name(RESTRIDING[function], arguments, keywords)
+    tensor = named["input"] if "input" in named else named["self"]
+    size, stride, begin = named["size"], named["stride"], named.get("storage_offset")
     if begin is None:
         begin = _inside(tensor).storage_offset()
     return begin * tensor.itemsize, extent(size, stride, begin) * tensor.itemsize
@@ -100,8 +100,8 @@ def may_write_inputs(graph: fx.Graph) -> bool:
     """Whether running the graph may write to a tensor that existed before: certain only where it
     is False.
     """
-    given = _storages(node for node in graph.nodes if node.op == "placeholder")
-    return not given.isdisjoint(written_storages(graph))
+    input_storages = _storages(node for node in graph.nodes if node.op == "placeholder")
+    return not input_storages.isdisjoint(written_storages(graph))
 
 
 def written_storages(graph: fx.Graph) -> set[int]:
@@ -123,13 +123,13 @@ def any_is_seen_through(graph: fx.Graph, copies: Sequence[tuple[FakeTensor, Fake
     if not copies:
         return False
     written = written_storages(graph)
-    given = _storages(graph.find_nodes(op="placeholder"))
+    input_storages = _storages(graph.find_nodes(op="placeholder"))
     returned = _storages([graph.output_node()])
     for pair in copies:
         original, copy = (torch_compat.storage_key(fake.meta_tensor) for fake in pair)
         if not written.isdisjoint((original, copy)):
             return True
-        if copy in returned and (original in returned or original in given):
+        if copy in returned and (original in returned or original in input_storages):
             return True
     return False
 

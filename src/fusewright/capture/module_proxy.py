@@ -73,10 +73,10 @@ def proxy_of(kind: type[ModuleProxy], state: ProxyState) -> Any:
     proxy: Any = _PROXY_CLASSES.get(key)
     if proxy is None:
         proxy = _PROXY_CLASSES[key] = _proxy_class(*key)
-    made = object.__new__(proxy)
-    object.__setattr__(made, "__dict__", state.module.__dict__)
-    proxy._proxy_state.__set__(made, state)
-    return made
+    instance = object.__new__(proxy)
+    object.__setattr__(instance, "__dict__", state.module.__dict__)
+    proxy._proxy_state.__set__(instance, state)
+    return instance
 
 
 def _proxy_class(kind: type[ModuleProxy], cls: type[nn.Module]) -> type:

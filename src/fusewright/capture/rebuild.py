@@ -101,7 +101,7 @@ class FunctionWriter:
         self.code.return_value()
         return self.assemble()
 
-    def begin(self, effects: Effects, kept: Iterable[Value]) -> None:
+    def begin(self, effects: Effects, outputs: Iterable[Value]) -> None:
         """Call the graph, find the existing objects, make the changes to them, and then the new
         objects that are kept, since iterators among these look at the content of others.
         """
@@ -109,7 +109,7 @@ class FunctionWriter:
             self._recover = effects.recover
             self._call_graph(effects.compiled, effects.outputs)
         changed = [write.owner for write in effects.writes if isinstance(write.owner, Value)]
-        for value in reachable(self.machine, [*kept, *changed, *written_values(effects.writes)]):
+        for value in reachable(self.machine, [*outputs, *changed, *written_values(effects.writes)]):
             if value.source is not None or isinstance(value, SymbolicValue):
                 self.value(value)
                 self.code.pop()
@@ -123,7 +123,7 @@ class FunctionWriter:
                     self._prepare(part)
         for write in effects.writes:
             self._replay(write)
-        for value in kept:
+        for value in outputs:
             self._prepare(value)
         for function, arguments in effects.calls:
             self.change(function, *map(ConstantValue, arguments))

@@ -92,7 +92,9 @@ class SaidShapes:
         kinds = inspect.Parameter
         rest = next((n for n, p in parameters.items() if p.kind is kinds.VAR_POSITIONAL), None)
         in_order = (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD)
-        positional = tuple(name for name, each in parameters.items() if each.kind in in_order)
+        positional = tuple(
+            name for name, parameter in parameters.items() if parameter.kind in in_order
+        )
         by_name = _by_name(said, positional)
         for name, value in by_name.items():
             if name not in parameters:

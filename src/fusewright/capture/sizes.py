@@ -143,8 +143,8 @@ class SizeHistory:
         """Whether a number at a place would be found to vary."""
         if self.dynamic and of_call:
             return True
-        seen = self._seen.get((place, 1))
-        return seen is not None and seen != (number,)
+        numbers = self._seen.get((place, 1))
+        return numbers is not None and numbers != (number,)
 
 
 @record
@@ -315,14 +315,14 @@ class Sizes:
         if rule is not None and rule.kind is not Kind.AUTO:
             varies = rule.kind is Kind.DYNAMIC
         bounds = (2, None) if number > 0 else (None, -1)
-        taken: Number = number
+        symbolic: Number = number
         if varies and _may_be_symbol(number):
-            taken = self._symbol(number, source, *bounds)
+            symbolic = self._symbol(number, source, *bounds)
         if rule is not None and rule.kind is Kind.DYNAMIC:
-            self._mark(taken, source)
+            self._mark(symbolic, source)
         if rule is not None:
-            self._check_said(rule, number, taken, source)
-        return taken
+            self._check_said(rule, number, symbolic, source)
+        return symbolic
 
     def keep_in_range(self, number: torch.SymInt) -> None:
         """Assume of what is computed from integers that it fits into 64 bits, in which a graph

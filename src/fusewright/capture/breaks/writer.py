@@ -125,8 +125,8 @@ def interruption(frame: Frame, resumes: ResumeTable) -> Interruption | None:
     first = first_argument(original)
     if first is not None and _local(frame, first) is None:
         return None
-    kept = names.difference(resumes.free_names(original))
-    return Interruption(frame, original, position, kept, own_cells, is_looked_at)
+    own_names = names.difference(resumes.free_names(original))
+    return Interruption(frame, original, position, own_names, own_cells, is_looked_at)
 
 
 class BreakWriter(FunctionWriter):
@@ -192,19 +192,19 @@ class BreakWriter(FunctionWriter):
             code.enter_region(ExceptionRegion(handler, depth))
         elif frame.stack:
             code.enter_region(ExceptionRegion(handler, 0))
-        taken, null_slots = self._emit_instruction()
+        count, null_slots = self._emit_instruction()
         code.region = None
-        kept = frame.stack[: len(frame.stack) - taken]
-        self._go_on(kept, null_slots, handled is not None)
+        below = frame.stack[: len(frame.stack) - count]
+        self._go_on(below, null_slots, handled is not None)
         if isinstance(instruction.argument, Instruction):
             code.place(self._target)
-            self._go_on_at_target(kept, handled is not None)
+            self._go_on_at_target(below, handled is not None)
         if region is not None:
             code.place(handler)
             self._go_on_at_handler(region, handled is not None)
         elif frame.stack:
             code.place(handler)
-            self._leave_by_exception(kept)
+            self._leave_by_exception(below)
 
     def _emit_instruction(self) -> tuple[int, tuple[Slot, ...]]:
         """Push the operands and execute. How many stack entries were taken, and what the results
@@ -218,19 +218,19 @@ class BreakWriter(FunctionWriter):
         if name == "DICT_MERGE":
             self._merge_keywords()
             return 1, ()
-        taken = consumed(instruction)
-        for entry in frame.stack[len(frame.stack) - taken :]:
+        count = consumed(instruction)
+        for entry in frame.stack[len(frame.stack) - count :]:
             if entry is NULL:
                 code.emit("PUSH_NULL")
             else:
                 value = _passed_value(entry)
                 assert value is not None, "an instruction takes objects only"
                 self.value(value)
-        self._let_go(frame.stack[: len(frame.stack) - taken])
+        self._let_go(frame.stack[: len(frame.stack) - count])
         if name in _WITHOUT_NULL:
             code.emit(_WITHOUT_NULL[name], instruction.argument)
             pair = (Slot.VALUE, Slot.NULL)
-            return taken, pair if VERSION.null_above_callable else pair[::-1]
+            return count, pair if VERSION.null_above_callable else pair[::-1]
         if name == "CALL":
             for part, argument in VERSION.call(instruction.argument, frame.keyword_names):
                 code.emit(part, argument)
@@ -238,15 +238,15 @@ class BreakWriter(FunctionWriter):
             code.emit(name, self._target)
         else:
             code.emit(name, instruction.argument)
-        return taken, (Slot.VALUE,) * produced(instruction, jumps=False)
+        return count, (Slot.VALUE,) * produced(instruction, jumps=False)
 
-    def _let_go(self, kept: list[Any]) -> None:
+    def _let_go(self, entries: list[Any]) -> None:
         """Forget what the instruction alone needs: an exception that it raises keeps this frame
         alive, and must not be kept alive by it.
         """
         frame = self.stop.frame
         names = self.stop.live_names.intersection(frame.locals)
-        values = [_passed_value(entry) for entry in kept]
+        values = [_passed_value(entry) for entry in entries]
         values += [*[frame.locals[name] for name in names], *frame.cells.values()]
         values += self.machine.classes.recipes()  # which no other is to be made by
         needed = {id(value) for value in values}
@@ -275,15 +275,15 @@ class BreakWriter(FunctionWriter):
 
     # -- continuations ---------------------------------------------------------------------------
 
-    def _go_on(self, kept: list[Any], results: tuple[Slot, ...], in_handler: bool) -> None:
+    def _go_on(self, below: list[Any], results: tuple[Slot, ...], in_handler: bool) -> None:
         """Continue with the next instruction."""
         if OPERATIONS[self.instruction.name].end is End.LEAVES:
             return
         if in_handler:
             self._leave_handler(results.count(Slot.VALUE))
-        self._continue(self.stop.position + 1, kept, results)
+        self._continue(self.stop.position + 1, below, results)
 
-    def _go_on_at_target(self, kept: list[Any], in_handler: bool) -> None:
+    def _go_on_at_target(self, below: list[Any], in_handler: bool) -> None:
         """Continue where the instruction jumps to."""
         skipped = skipped_by_jump(self.instruction)
         for name in skipped:
@@ -294,14 +294,14 @@ class BreakWriter(FunctionWriter):
         _, position = self.resumes.locate(
             self.stop.frame.code, self._index_of[self.instruction.argument]
         )
-        self._continue(position + len(skipped), kept, (Slot.VALUE,) * count)
+        self._continue(position + len(skipped), below, (Slot.VALUE,) * count)
 
-    def _leave_by_exception(self, kept: list[Any]) -> None:
+    def _leave_by_exception(self, below: list[Any]) -> None:
         """Raise what the program does not handle. What only its stack held is dropped first, from
         the top, as CPython does: the exception keeps this frame alive.
         """
         variables = {id(value) for value in self.stop.frame.locals.values()}
-        keys = dict.fromkeys(id(_passed_value(entry)) for entry in reversed(kept))
+        keys = dict.fromkeys(id(_passed_value(entry)) for entry in reversed(below))
         holders = {**self._locals, **self._outputs}
         for key in keys:
             if key in holders and key not in variables:
@@ -317,12 +317,12 @@ class BreakWriter(FunctionWriter):
         if in_handler:
             self._leave_handler(1)
         stack = self.stop.frame.stack
-        kept = stack[: region.stack_depth]
+        below = stack[: region.stack_depth]
         results: tuple[Slot | OffsetSlot, ...] = (Slot.VALUE,)
         if region.saves_offset:
             results = (OffsetSlot(self.stop.position), Slot.VALUE)
         _, position = self.resumes.locate(self.stop.frame.code, self._index_of[region.handler])
-        self._continue(position, kept, results, is_raised=True)
+        self._continue(position, below, results, is_raised=True)
 
     def _leave_handler(self, results: int) -> None:
         """Stop handling the exception that lies below `results` values: drop it, and give the one
@@ -336,7 +336,7 @@ class BreakWriter(FunctionWriter):
     def _continue(
         self,
         position: int,
-        kept: list[Any],
+        below: list[Any],
         results: tuple[Slot | OffsetSlot, ...],
         is_raised: bool = False,
     ) -> None:
@@ -344,7 +344,7 @@ class BreakWriter(FunctionWriter):
         an exception is among them, this frame lives as long as that.
         """
         code, frame = self.code, self.stop.frame
-        shape: Shape = (*[self._slot(entry) for entry in kept], *results)
+        shape: Shape = (*[self._slot(entry) for entry in below], *results)
         free = self.resumes.free_names(self.stop.original)
         cells = [name for name in free if name not in self.stop.own_cells]
         live = self.resumes.live(self.stop.original, position)
@@ -357,8 +357,8 @@ class BreakWriter(FunctionWriter):
         names = tuple(sorted(passed, key=lambda name: (order.get(name, len(order)), name)))
         point = ResumePoint(position, shape, len(results), names, self.stop.own_cells)
         first = first_argument(self.stop.original)
-        count = sum(is_passed(slot) for slot in shape[len(kept) :]) + (first is not None)
-        for entry in kept:
+        count = sum(is_passed(slot) for slot in shape[len(below) :]) + (first is not None)
+        for entry in below:
             value = _passed_value(entry)
             if value is not None:
                 self.value(value)
@@ -371,7 +371,7 @@ class BreakWriter(FunctionWriter):
         target = self.resumes.code(self.stop.original, point)
         if self.reason in _NATIVE_BEHIND:
             self.breaks.native.add(target)
-        self._pass_open(target, kept, names, results)
+        self._pass_open(target, below, names, results)
         self._make_function(target, cells)
         code.swap(2)
         code.call(2)
@@ -382,7 +382,7 @@ class BreakWriter(FunctionWriter):
     def _pass_open(
         self,
         target: types.CodeType,
-        kept: Sequence[Any],
+        below: Sequence[Any],
         names: Sequence[str],
         results: Sequence[Slot | OffsetSlot],
     ) -> None:
@@ -392,10 +392,10 @@ class BreakWriter(FunctionWriter):
         def is_open(value: Any) -> bool:
             return isinstance(value, ConstantValue) and value.source in history.left_open
 
-        values = [f".s{index}" for index, entry in enumerate(kept) if is_open(entry)]
+        values = [f".s{index}" for index, entry in enumerate(below) if is_open(entry)]
         values += [name for name in names if is_open(self.stop.frame.locals[name])]
         of_open = self.reason == reasons.VARYING_VALUE.name
-        slots = range(len(kept), len(kept) + len(results)) if of_open else ()
+        slots = range(len(below), len(below) + len(results)) if of_open else ()
         if values or slots:
             self.breaks.leave_open(target, values, [f".s{index}" for index in slots])
 
@@ -450,7 +450,7 @@ def _passed_value(entry: Any) -> Value | None:
             return None
 
 
-def merge_keywords(function: Any, known: dict[str, Any], added: Any) -> None:
+def merge_keywords(function: Any, keywords: dict[str, Any], added: Any) -> None:
     """What `DICT_MERGE` does, called by generated code."""
     module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
     place = "" if module in (None, "builtins") else f"{module}."
@@ -459,6 +459,6 @@ def merge_keywords(function: Any, known: dict[str, Any], added: Any) -> None:
         kind = type(added).__name__
         raise TypeError(f"{text} argument after ** must be a mapping, not {kind}")
     for key in added.keys():  # noqa: SIM118 (`**` calls it)
-        if key in known:
+        if key in keywords:
             raise TypeError(f"{text} got multiple values for keyword argument {key!r}")
-        known[key] = added[key]
+        keywords[key] = added[key]

@@ -133,17 +133,17 @@ class _Pools:
 
 def _local_names(unit: CodeUnit) -> list[str]:
     """The unit's locals and those that only its instructions mention, in order of use."""
-    known = dict.fromkeys(unit.local_names)
+    names = dict.fromkeys(unit.local_names)
     elsewhere = {*unit.cell_names, *unit.free_names}
     for instruction in unit.instructions:
         encoding = OPERATIONS.forward.get(instruction.name)
         match encoding and encoding.operand, instruction.argument:
             case Operand.LOCAL, str(name) if name not in elsewhere:
-                known.setdefault(name)
+                names.setdefault(name)
             case Operand.LOCAL_PAIR, (first, second):
-                known.setdefault(first)
-                known.setdefault(second)
-    return list(known)
+                names.setdefault(first)
+                names.setdefault(second)
+    return list(names)
 
 
 def _constant_key(value: Any) -> Any:

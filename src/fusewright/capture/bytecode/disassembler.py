@@ -61,11 +61,11 @@ def taken_apart(code: CodeType) -> CodeUnit:
     identity: code that compares equal may stand on other lines.
     """
     key = id(code)
-    found = _UNITS.get(key)
-    if found is None:
+    entry = _UNITS.get(key)
+    if entry is None:
         alive = weakref.ref(code, lambda _: _UNITS.pop(key, None))
-        found = _UNITS[key] = (alive, disassemble(code))
-    return found[1]
+        entry = _UNITS[key] = (alive, disassemble(code))
+    return entry[1]
 
 
 _UNITS: Final[dict[int, tuple[weakref.ref[CodeType], CodeUnit]]] = {}
@@ -91,7 +91,7 @@ def header(code: CodeType) -> CodeUnit:
 def _read_instructions(code: CodeType) -> list[Instruction]:
     """The instructions, with jumps and exception regions referring to one another."""
     variables = _Variables(code)
-    positions = [Positions(*known) for known in code.co_positions()]
+    positions = [Positions(*position) for position in code.co_positions()]
     positions += [NO_POSITIONS] * (len(code.co_code) // 2 - len(positions))  # stripped
     at_offset: dict[int, Instruction] = {}
     jumps: list[tuple[Instruction, int]] = []
@@ -112,19 +112,19 @@ def _read_instructions(code: CodeType) -> list[Instruction]:
 
 def _without_pairs(instructions: list[Instruction]) -> list[Instruction]:
     """Two instructions for each that does two things; the first is the one that jumps know."""
-    found = []
+    singles = []
     for instruction in instructions:
-        found.append(instruction)
+        singles.append(instruction)
         positions, region = instruction.positions, instruction.region
         if instruction.name in VERSION.local_pairs:
             first, second = instruction.argument
             instruction.name, other = VERSION.local_pairs[instruction.name]
             instruction.argument = first
-            found.append(Instruction(other, second, positions, region))
+            singles.append(Instruction(other, second, positions, region))
         elif instruction.name == "COMPARE_OP_TO_BOOL":
             instruction.name = "COMPARE_OP"
-            found.append(Instruction("TO_BOOL", positions=positions, region=region))
-    return found
+            singles.append(Instruction("TO_BOOL", positions=positions, region=region))
+    return singles
 
 
 def _read_encoded(bytecode: bytes) -> Iterator[tuple[int, int, Encoding, int]]:

@@ -66,18 +66,18 @@ def _live(
 def reachable(instructions: Sequence[Instruction], start: int) -> frozenset[int]:
     """The indices of the instructions that may run when control begins at `start`."""
     index_of = {instruction: index for index, instruction in enumerate(instructions)}
-    found: set[int] = set()
+    indices: set[int] = set()
     pending = [start]
     while pending:
         index = pending.pop()
-        if index in found:
+        if index in indices:
             continue
-        found.add(index)
+        indices.add(index)
         pending += _successors(instructions, index, index_of)
         region = instructions[index].region
         if region is not None:
             pending.append(index_of[region.handler])
-    return frozenset(found)
+    return frozenset(indices)
 
 
 def always_raises(instructions: Sequence[Instruction], start: int) -> bool:

@@ -136,11 +136,11 @@ class ResumeTable:
             return False
         instructions = self._original(origin.code).unit.instructions
         instruction = instructions[position]
-        behind = [position + 1]
+        next_positions = [position + 1]
         if isinstance(instruction.argument, Instruction):
             target = instructions.index(instruction.argument)
-            behind.append(target + len(skipped_by_jump(instruction)))
-        return origin.position in behind
+            next_positions.append(target + len(skipped_by_jump(instruction)))
+        return origin.position in next_positions
 
     def live(self, code: CodeType, position: int) -> frozenset[str]:
         """The locals that may be read from an instruction of an original code on."""
@@ -174,18 +174,18 @@ class ResumeTable:
     def code(self, original: CodeType, point: ResumePoint) -> CodeType:
         """The code of the function that goes on at a point."""
         entry = self._original(original)
-        found = entry.resumes.get(point)
-        if found is None:
-            found = entry.resumes[point] = assemble(_resume_unit(entry, point, self))
-        return found
+        resume_code = entry.resumes.get(point)
+        if resume_code is None:
+            resume_code = entry.resumes[point] = assemble(_resume_unit(entry, point, self))
+        return resume_code
 
     def _original(self, code: CodeType) -> _Original:
-        found = self._originals.get(id(code))
-        if found is None:
+        entry = self._originals.get(id(code))
+        if entry is None:
             unit = taken_apart(code)
             live = live_locals(unit.instructions), live_cells(unit.instructions)
-            found = self._originals[id(code)] = _Original(code, unit, *live)
-        return found
+            entry = self._originals[id(code)] = _Original(code, unit, *live)
+        return entry
 
 
 def _origin(code: CodeType) -> _Origin | None:
@@ -231,8 +231,8 @@ def _resume_unit(original: _Original, point: ResumePoint, table: ResumeTable) ->
         *prologue,
     ]
     flags = unit.flags & ~(CO_VARARGS | CO_VARKEYWORDS | CO_NESTED)
-    taken = {*names, *free_names, *point.own_cells}
-    others = [name for name in unit.local_names if name not in taken]
+    variables = {*names, *free_names, *point.own_cells}
+    others = [name for name in unit.local_names if name not in variables]
     return replace(
         unit,
         flags=flags | (CO_NESTED if free_names else 0),
@@ -252,9 +252,9 @@ def _copy(instructions: Sequence[Instruction], start: int) -> list[Instruction]:
     """The instructions once more, those that cannot run any more as placeholders, so that positions
     stay.
     """
-    wanted = reachable(instructions, start)
+    reached = reachable(instructions, start)
     copies = [
-        replace(instruction) if index in wanted else Instruction("NOP")
+        replace(instruction) if index in reached else Instruction("NOP")
         for index, instruction in enumerate(instructions)
     ]
     copy_of = dict(zip(instructions, copies, strict=True))

@@ -41,27 +41,27 @@ class Check:
         value = self.expected()
         return GONE if value is None else value
 
-    def failure(self, found: tuple[Any, ...]) -> FailedGuard:
-        """Why the test does not hold: `found` has the object tested, or nothing if none was there;
+    def failure(self, tested: tuple[Any, ...]) -> FailedGuard:
+        """Why the test does not hold: `tested` has the object, or nothing if none was there;
         for relations between sizes, the numbers read where those could be.
         """
         value = self.value
-        if self.kind is GuardKind.SHAPES and found and isinstance(found[0], tuple):
-            failure: FailedGuard = value.guard.failure(found[0])
+        if self.kind is GuardKind.SHAPES and tested and isinstance(tested[0], tuple):
+            failure: FailedGuard = value.guard.failure(tested[0])
             return failure
         difference = None
-        if self.kind is GuardKind.TENSOR and found:
-            difference = value.difference(found[0])
-        read, expected, actual = difference or ("", self.kind.says(value), self._finds(found))
+        if self.kind is GuardKind.TENSOR and tested:
+            difference = value.difference(tested[0])
+        read, expected, actual = difference or ("", self.kind.says(value), self._finds(tested))
         return FailedGuard(self.expression + read, expected, actual, self.location)
 
-    def _finds(self, found: tuple[Any, ...]) -> str:
-        if not found:
+    def _finds(self, tested: tuple[Any, ...]) -> str:
+        if not tested:
             return "nothing there"
         try:
-            return self.kind.finds(self.value, found[0])
+            return self.kind.finds(self.value, tested[0])
         except Exception:  # An object of another class, or with a `__repr__` that raises.
-            return f"an object of {type(found[0])!r}"
+            return f"an object of {type(tested[0])!r}"
 
 
 @record
@@ -88,8 +88,8 @@ class GuardSet:
         failure = self.program.explain(locals, function)
         if failure is None:
             return None
-        index, found = failure
-        return self.checks[index].failure(found)
+        index, tested = failure
+        return self.checks[index].failure(tested)
 
     def facts(self) -> Iterator[tuple[Check, str, str, Location | None]]:
         """What is tested, in words: the check, what is read, what is expected, the user's line.

@@ -97,7 +97,7 @@ class GuardKind:
         title="type",
         test="type",
         says=lambda cls: f"type {_show(cls)}",
-        finds=lambda cls, found: f"type {_show(type(found))}",
+        finds=lambda cls, actual: f"type {_show(type(actual))}",
         is_weak=True,
         is_first=True,
     )
@@ -107,7 +107,7 @@ class GuardKind:
         title="identity",
         test="is",
         says=lambda value: f"the very same {_show(value)}",
-        finds=lambda value, found: f"another object, {_show(found)}",
+        finds=lambda value, actual: f"another object, {_show(actual)}",
         is_weak=True,
     )
     """`x is expected`; the object is held weakly where it can be."""
@@ -116,7 +116,7 @@ class GuardKind:
         title="code",
         test="code",
         says=_code_name,
-        finds=lambda code, found: "other code",
+        finds=lambda code, actual: "other code",
         is_weak=True,
     )
     """`x.__code__ is expected`, for a function."""
@@ -125,7 +125,7 @@ class GuardKind:
         title="equals",
         test="equals",
         says=_show,
-        finds=lambda value, found: _show(found),
+        finds=lambda value, actual: _show(actual),
     )
     """`type(x) is type(expected) and x == expected`, with NaN equal to itself and 0.0 unlike -0.0.
     """
@@ -134,7 +134,7 @@ class GuardKind:
         title="tensor",
         test="tensor",
         says=str,
-        finds=lambda pattern, found: "a tensor of another kind (its dispatch keys differ)",
+        finds=lambda pattern, actual: "a tensor of another kind (its dispatch keys differ)",
         operand=attrgetter("metadata"),
     )
     """`x` has the dtype, device, layout, sizes, strides and requires_grad of the `TensorPattern`
@@ -145,7 +145,7 @@ class GuardKind:
         title="length",
         test="length",
         says=lambda length: f"length {length}",
-        finds=lambda length, found: f"length {len(found)}",
+        finds=lambda length, actual: f"length {len(actual)}",
     )
     """`len(x) == expected`, for a built-in container or an instance of a subclass."""
 
@@ -153,7 +153,7 @@ class GuardKind:
         title="dict keys",
         test="keys",
         says=lambda keys: f"the keys {_names(keys)}",
-        finds=lambda keys, found: f"the keys {_names(found)}",
+        finds=lambda keys, actual: f"the keys {_names(actual)}",
     )
     """The keys of dict `x`, in order, are the tuple `expected`."""
 
@@ -161,7 +161,7 @@ class GuardKind:
         title="dict contains",
         test="contains",
         says=lambda key: f"the key {_show(key)}",
-        finds=lambda key, found: "no such key",
+        finds=lambda key, actual: "no such key",
     )
     """`expected in x`, past an overridden `__contains__`."""
 
@@ -169,7 +169,7 @@ class GuardKind:
         title="dict absent",
         test="lacks",
         says=lambda key: f"no {_show(key)}",
-        finds=lambda key, found: "it is there",
+        finds=lambda key, actual: "it is there",
     )
     """`expected not in x`, past an overridden `__contains__`."""
 
@@ -177,7 +177,7 @@ class GuardKind:
         title="set equals",
         test="members",
         says=lambda members: f"the members {_names(members)}",
-        finds=lambda members, found: f"the members {_names(found)}",
+        finds=lambda members, actual: f"the members {_names(actual)}",
     )
     """`frozenset(x) == expected`."""
 
@@ -185,7 +185,7 @@ class GuardKind:
         title="attributes",
         test="keys",
         says=lambda names: f"the keys {_names(names)}",
-        finds=lambda names, found: f"the keys {_names(found)}",
+        finds=lambda names, actual: f"the keys {_names(actual)}",
         in_dictionary=True,
     )
     """The keys of `x.__dict__`, in order, are the tuple `expected`."""
@@ -194,7 +194,7 @@ class GuardKind:
         title="absent",
         test="lacks",
         says=lambda name: f"no {_show(name)}",
-        finds=lambda name, found: "it is there",
+        finds=lambda name, actual: "it is there",
         in_dictionary=True,
     )
     """`expected not in x.__dict__`."""
@@ -203,7 +203,7 @@ class GuardKind:
         title="attribute absent",
         test="lacks_attribute",
         says=lambda name: f"no attribute {name}",
-        finds=lambda name, found: "it is there",
+        finds=lambda name, actual: "it is there",
     )
     """`x` has no attribute named `expected`; only where asking runs no user code."""
 
@@ -211,7 +211,7 @@ class GuardKind:
         title="present",
         test="present",
         says=lambda expected: "something",
-        finds=lambda expected, found: "something",
+        finds=lambda expected, actual: "something",
     )
     """There is something at the source: it may be handed on, whatever it is."""
 
@@ -219,7 +219,7 @@ class GuardKind:
         title="class absent",
         test="type_lacks",
         says=lambda name: f"no class attribute {name}",
-        finds=lambda name, found: "it is there",
+        finds=lambda name, actual: "it is there",
     )
     """No class in the method resolution order of class `x` has an attribute named `expected`."""
 
@@ -227,7 +227,7 @@ class GuardKind:
         title="same",
         test="same",
         says=lambda group: "one object in both places",
-        finds=lambda group, found: "two objects",
+        finds=lambda group, actual: "two objects",
         subjects=lambda guard, group: ((guard.source, group), (guard.expected, group)),
         compares=True,
     )
@@ -237,7 +237,7 @@ class GuardKind:
         title="distinct",
         test="distinct",
         says=lambda group: "an object given only once",
-        finds=lambda group, found: "an object given twice",
+        finds=lambda group, actual: "an object given twice",
         subjects=lambda guard, group: [(source, group) for source in guard.expected],
         compares=True,
     )
@@ -247,7 +247,7 @@ class GuardKind:
         title="memory",
         test="storage",
         says=str,
-        finds=lambda placement, found: "memory shared in another way with what the graph reads",
+        finds=lambda placement, actual: "memory shared in another way with what the graph reads",
         subjects=lambda guard, group: guard.expected,
         operand=attrgetter("metadata"),
     )
@@ -259,7 +259,7 @@ class GuardKind:
         title="shapes",
         test="sizes",
         says=str,
-        finds=lambda sizes, found: _show(found) + sizes.why_unread,
+        finds=lambda sizes, actual: _show(actual) + sizes.why_unread,
         subjects=lambda guard, group: guard.expected.subjects(),
         operand=attrgetter("metadata"),
     )
@@ -269,7 +269,7 @@ class GuardKind:
         title="global state",
         test="state",
         says=lambda reading: _show(reading.value),
-        finds=lambda reading, found: _show(reading.read()),
+        finds=lambda reading, actual: _show(reading.read()),
         operand=attrgetter("metadata"),
     )
     """The state of torch that the `StateReading` `expected` reads is as it was. Without a source
@@ -280,7 +280,7 @@ class GuardKind:
         title="global state",
         test="grad_mode",
         says=lambda is_on: "on" if is_on else "off",
-        finds=lambda is_on, found: "off" if is_on else "on",
+        finds=lambda is_on, actual: "off" if is_on else "on",
     )
     """Grad mode is on, or off, as `expected` says."""
 
@@ -288,7 +288,7 @@ class GuardKind:
         title="global state",
         test="dispatch_state",
         says=lambda words: "as when compiled",
-        finds=lambda words, found: "a change",
+        finds=lambda words, actual: "a change",
     )
     """Torch's dispatcher sees the modes and levels that the two numbers in `expected` stand for."""
 

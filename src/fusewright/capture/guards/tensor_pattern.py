@@ -57,30 +57,34 @@ class TensorPattern:
         grad = " requires_grad" if self.requires_grad else ""
         return f"{str(self.dtype).removeprefix('torch.')}{sizes}{strides} on {self.device}{grad}"
 
-    def difference(self, found: torch.Tensor) -> tuple[str, str, str] | None:
+    def difference(self, tensor: torch.Tensor) -> tuple[str, str, str] | None:
         """The first way in which a tensor is not as expected: what to read of it, such as
         `.size(0)`, what that gives for the expected tensors, and for this one. None when the
         difference is in its dispatch keys.
         """
         rows = [
-            (".dtype", self.dtype, found.dtype),
-            (".device", self.device, found.device),
-            (".layout", self.layout, found.layout),
-            (".requires_grad", self.requires_grad, found.requires_grad),
-            (".dim()", len(self.sizes), found.dim()),
+            (".dtype", self.dtype, tensor.dtype),
+            (".device", self.device, tensor.device),
+            (".layout", self.layout, tensor.layout),
+            (".requires_grad", self.requires_grad, tensor.requires_grad),
+            (".dim()", len(self.sizes), tensor.dim()),
         ]
-        if found.dim() == len(self.sizes) and found.layout == torch.strided and not found.is_nested:
+        if (
+            tensor.dim() == len(self.sizes)
+            and tensor.layout == torch.strided
+            and not tensor.is_nested
+        ):
             rows += [
                 (f".size({dimension})", expected, size)
                 for dimension, (expected, size) in enumerate(
-                    zip(self.sizes, found.size(), strict=True)
+                    zip(self.sizes, tensor.size(), strict=True)
                 )
                 if expected is not None
             ]
             rows += [
                 (f".stride({dimension})", expected, stride)
                 for dimension, (expected, stride) in enumerate(
-                    zip(self.strides, found.stride(), strict=True)
+                    zip(self.strides, tensor.stride(), strict=True)
                 )
                 if expected is not None
             ]

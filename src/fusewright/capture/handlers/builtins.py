@@ -199,36 +199,36 @@ def is_plain_instance(machine: Machine, cls: Value, value: Value) -> Value:
 @handles(isinstance)
 def is_instance(machine: Machine, value: Value, classes: Value) -> Value:
     try:
-        wanted = _classes(machine, classes)
+        kinds = _classes(machine, classes)
     except NotConstant:
         raise_as(machine, isinstance, ConstantValue(None), classes)
     try:
-        return boolean(any(_is_one(machine, value, kind) for kind in _flat(wanted)))
+        return boolean(any(_is_one(machine, value, kind) for kind in _flat(kinds)))
     except TypeError:
-        _refuse(machine, isinstance, None, wanted)
+        _refuse(machine, isinstance, None, kinds)
 
 
 @handles(issubclass)
 def is_subclass(machine: Machine, cls: Value, classes: Value) -> Value:
     try:
-        known, wanted = cls.constant(), _classes(machine, classes)
+        subclass, kinds = cls.constant(), _classes(machine, classes)
     except NotConstant:
         raise_as(machine, issubclass, cls, classes)
     try:
-        return boolean(any(_is_below(machine, cls, kind) for kind in _flat(wanted)))
+        return boolean(any(_is_below(machine, cls, kind) for kind in _flat(kinds)))
     except TypeError:
-        _refuse(machine, issubclass, known, wanted)
+        _refuse(machine, issubclass, subclass, kinds)
 
 
-def _refuse(machine: Machine, function: Any, known: Any, wanted: Any) -> NoReturn:
+def _refuse(machine: Machine, function: Any, operand: Any, kinds: Any) -> NoReturn:
     """Raise what Python says of something that is no class. What a protocol with data says of an
     object is known of the object alone.
     """
     try:
-        function(known, wanted)
+        function(operand, kinds)
     except TypeError as error:
         raise_real(machine, error)
-    name = f"{function.__name__}(…, {wanted})"
+    name = f"{function.__name__}(…, {kinds})"
     raise machine.unsupported(reasons.UNKNOWN_CALLABLE, function=name)
 
 
@@ -242,42 +242,42 @@ def _flat(classes: Any) -> Iterator[Any]:
         yield classes
 
 
-def _is_one(machine: Machine, value: Value, wanted: Any) -> bool:
-    if _asks_user(machine, wanted, "__instancecheck__"):
-        answer = machine.call_special(machine.new(wanted), "__instancecheck__", [value])
+def _is_one(machine: Machine, value: Value, kind: Any) -> bool:
+    if _asks_user(machine, kind, "__instancecheck__"):
+        answer = machine.call_special(machine.new(kind), "__instancecheck__", [value])
         return machine.truth(answer)
-    _guard_registered(machine, value.python_type(), wanted)
+    _guard_registered(machine, value.python_type(), kind)
     if isinstance(value, ConstantValue) and not isinstance(value, SymbolicValue):
-        return isinstance(value.value, wanted)
+        return isinstance(value.value, kind)
     if isinstance(value, TensorValue):
         fake = value.fake  # of which the dtype decides, for `torch.FloatTensor`
-        return isinstance(fake if value.object is MISSING else value.object, wanted)
-    return issubclass(value.python_type(), wanted)
+        return isinstance(fake if value.object is MISSING else value.object, kind)
+    return issubclass(value.python_type(), kind)
 
 
-def _is_below(machine: Machine, cls: Value, wanted: Any) -> bool:
-    if _asks_user(machine, wanted, "__subclasscheck__"):
-        answer = machine.call_special(machine.new(wanted), "__subclasscheck__", [cls])
+def _is_below(machine: Machine, cls: Value, kind: Any) -> bool:
+    if _asks_user(machine, kind, "__subclasscheck__"):
+        answer = machine.call_special(machine.new(kind), "__subclasscheck__", [cls])
         return machine.truth(answer)
-    _guard_registered(machine, cls.constant(), wanted)
-    return issubclass(cls.constant(), wanted)
+    _guard_registered(machine, cls.constant(), kind)
+    return issubclass(cls.constant(), kind)
 
 
-def _asks_user(machine: Machine, wanted: Any, name: str) -> bool:
+def _asks_user(machine: Machine, kind: Any, name: str) -> bool:
     """Whether the answer is that of a method that the user wrote in a metaclass; guarded."""
-    if type(wanted) is type or not isinstance(wanted, type):
+    if type(kind) is type or not isinstance(kind, type):
         return False
-    check, _ = machine.class_attribute(type(wanted), name)
+    check, _ = machine.class_attribute(type(kind), name)
     if not isinstance(check, types.FunctionType):
         return False
     return check.__module__.partition(".")[0] not in ("abc", "typing", "enum", "torch")
 
 
-def _guard_registered(machine: Machine, cls: type, wanted: Any) -> None:
+def _guard_registered(machine: Machine, cls: type, kind: Any) -> None:
     """Guard which abstract class a class is counted to without deriving from it: `register` and
     new methods change that.
     """
-    abstract = typing.get_origin(wanted) or wanted
+    abstract = typing.get_origin(kind) or kind
     if not isinstance(abstract, abc.ABCMeta) or abstract in cls.__mro__:
         return
     if machine.classes.made(cls) is not None or machine.classes.made(abstract) is not None:

@@ -171,11 +171,11 @@ def _part_of_class(function: Callable[..., Any]) -> Any:
 
     def make(machine: Machine, /, *arguments: Value, **keywords: Value) -> Any:
         try:
-            known = [machine.classes.real_object(argument) for argument in arguments]
+            operands = [machine.classes.real_object(argument) for argument in arguments]
             named = {name: machine.classes.real_object(item) for name, item in keywords.items()}
         except NotConstant:
             return DECLINED
-        result = function(*known, **named)
+        result = function(*operands, **named)
         parts = (ConstantValue(function), arguments, keywords)
         recipe = MadeValue(type(result), call_with_names, parts)
         machine.note_made(result, recipe)
@@ -219,8 +219,8 @@ def make_dataclass(machine: Machine, /, cls: Value | None = None, **options: Val
     before = machine.classes.made(cls.cls) if isinstance(cls, ClassValue) else None
     if not isinstance(cls, ClassValue) or not isinstance(before, MadeValue):
         return DECLINED
-    known = {name: option.constant() for name, option in options.items()}
-    decorate = dataclasses.dataclass(**known)
+    constants = {name: option.constant() for name, option in options.items()}
+    decorate = dataclasses.dataclass(**constants)
     try:
         decorated: type = decorate(cls.cls)
     except Exception as error:

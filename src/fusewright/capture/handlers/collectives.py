@@ -116,12 +116,12 @@ def _group(
 def _run(
     machine: Machine,
     name: str,
-    given: Value,
+    tensor: Value,
     arguments: tuple[Any, ...],
     dim: int = 0,
     ranks: int = 1,
 ) -> Value:
-    constants = [machine.new(one) for one in arguments]
-    started = machine.call_graph(collectives.operator(name), [given, *constants], {})
+    constants = [machine.new(constant) for constant in arguments]
+    started = machine.call_graph(collectives.operator(name), [tensor, *constants], {})
     where = [machine.new(dim), machine.new(ranks)]
-    return machine.call_graph(collectives.operator("arrived"), [started, given, *where], {})
+    return machine.call_graph(collectives.operator("arrived"), [started, tensor, *where], {})

@@ -145,22 +145,22 @@ def mapped(machine: Machine, function: Value, *iterables: Value) -> Value:
 
 @handles(filter)
 def filtered(machine: Machine, function: Value, iterable: Value) -> Value:
-    return _kept(machine, function, iterable, filter, wanted=True)
+    return _kept(machine, function, iterable, filter, truth=True)
 
 
 @handles(itertools.filterfalse)
 def filtered_false(machine: Machine, function: Value, iterable: Value) -> Value:
-    return _kept(machine, function, iterable, itertools.filterfalse, wanted=False)
+    return _kept(machine, function, iterable, itertools.filterfalse, truth=False)
 
 
-def _kept(machine: Machine, function: Value, iterable: Value, kind: type, *, wanted: bool) -> Value:
+def _kept(machine: Machine, function: Value, iterable: Value, kind: type, *, truth: bool) -> Value:
     """The items for which a function's answer, or their own truth, is as wanted."""
     iterator = machine.iterate(iterable)
 
     def advance(machine: Machine) -> Value | None:
         while (item := machine.next(iterator)) is not None:
             answer = item if is_none(function) else machine.call(function, [item])
-            if machine.truth(answer) is wanted:
+            if machine.truth(answer) is truth:
                 return item
         return None
 
@@ -393,9 +393,9 @@ def cycle(machine: Machine, iterable: Value) -> Value:
 
 @handles(itertools.islice)
 def slice_iterator(machine: Machine, iterable: Value, *bounds: Value) -> Value:
-    known = [bound.constant() for bound in bounds]
-    evaluate(machine, itertools.islice, (), *known)
-    span = slice(*known)
+    constants = [bound.constant() for bound in bounds]
+    evaluate(machine, itertools.islice, (), *constants)
+    span = slice(*constants)
     start, stop, step = span.start or 0, span.stop, span.step or 1
     iterator = machine.iterate(iterable)
     position = 0
@@ -440,9 +440,9 @@ def _arranging(function: Any) -> Any:
 
         def remake() -> Remaking:
             nonlocal left
-            kept = list(left)
-            left = (row for row in kept)
-            return rest_of, kept
+            rows = list(left)
+            left = (row for row in rows)
+            return rest_of, rows
 
         return IteratorValue(lambda machine: next(left, None), function, remake)
 

@@ -80,10 +80,10 @@ def dumps(machine: Machine, /, value: Value, **keywords: Value) -> Any:
         case DictValue(cls=cls) if cls is dict:
             items = [part for entry in value.entries(machine) for part in entry]
     try:
-        known = [item.to_python() for item in items]
+        objects = [item.to_python() for item in items]
         named = {name: keyword.to_python() for name, keyword in keywords.items()}
-        texts = [item for item in known if type(item) in _PICKLED_ONCE]
-        plain = all(type(item) in (*_PICKLED_AS_EQUAL, *_PICKLED_ONCE) for item in known)
+        texts = [item for item in objects if type(item) in _PICKLED_ONCE]
+        plain = all(type(item) in (*_PICKLED_AS_EQUAL, *_PICKLED_ONCE) for item in objects)
         if not plain or len(set(texts)) < len(texts):
             return DECLINED
         return ConstantValue(pickle.dumps(value.to_python(), **named))
@@ -200,10 +200,10 @@ def thread_identity(machine: Machine) -> Value:
 @handles(collections.namedtuple)
 def make_named_tuple(machine: Machine, /, *arguments: Value, **keywords: Value) -> Value:
     """A class of named tuples: made once, when compiling, since nothing tells two alike apart."""
-    known, named = known_arguments(machine, arguments, keywords)
+    constants, named = known_arguments(machine, arguments, keywords)
     module = machine.frames[-1].namespace.dictionary.get("__name__")
     try:
-        cls = collections.namedtuple(*known, **{"module": module, **named})  # type: ignore[misc]
+        cls = collections.namedtuple(*constants, **{"module": module, **named})  # type: ignore[misc]
     except (TypeError, ValueError) as error:
         raise_real(machine, error)
     machine.note_made(cls, None)

@@ -35,16 +35,16 @@ NUMBERS_TO_NUMBER: Final = frozenset(
 
 def _call(machine: Machine, function: Value, /, *arguments: Value, **keywords: Value) -> Value:
     """A call of a NumPy function: made for real when it computes one number from known ones."""
-    known = function.real()
+    real = function.real()
     try:
-        if not isinstance(known, numpy.ufunc) and known.__name__ not in NUMBERS_TO_NUMBER:
+        if not isinstance(real, numpy.ufunc) and real.__name__ not in NUMBERS_TO_NUMBER:
             raise NotConstant(function)
         values, named = known_arguments(machine, arguments, keywords)
     except NotConstant:
-        raise _refusal(machine, known) from None
-    result = evaluate(machine, known, *values, **named)
+        raise _refusal(machine, real) from None
+    result = evaluate(machine, real, *values, **named)
     if type(result) not in NUMPY_SCALARS and type(result) not in SCALAR_TYPES:
-        raise _refusal(machine, known)
+        raise _refusal(machine, real)
     return machine.new(result)
 
 

@@ -60,17 +60,17 @@ def addcdiv_(tensor: Any, tensor1: Any, tensor2: Any, value: Any) -> Any:
 
 
 def foreach_addcmul_(tensors: Any, tensors1: Any, tensors2: Any, values: Any) -> None:
-    for tensor, one, two, value in zip(
+    for tensor, first, second, value in zip(
         tensors, tensors1, tensors2, one_each(tensors, values), strict=True
     ):
-        tensor.add_(one * value * two)
+        tensor.add_(first * value * second)
 
 
 def foreach_addcdiv_(tensors: Any, tensors1: Any, tensors2: Any, values: Any) -> None:
-    for tensor, one, two, value in zip(
+    for tensor, first, second, value in zip(
         tensors, tensors1, tensors2, one_each(tensors, values), strict=True
     ):
-        tensor.add_(one * value / two)
+        tensor.add_(first * value / second)
 
 
 def one_each(tensors: Any, values: Any) -> Any:

@@ -144,10 +144,10 @@ def checkpoint(
         what = "checkpoint(use_reentrant=True)" if reentrant else "checkpoint(context_fn=…)"
         raise machine.unsupported(reasons.GRAD_REQUIRED, operation=what)
     passed = {name: kw for name, kw in keywords.items() if name not in _CHECKPOINT_OPTIONS}
-    kept = [argument.fake for argument in arguments if isinstance(argument, TensorValue)]
-    versions = [fake._version for fake in kept]
+    fakes = [argument.fake for argument in arguments if isinstance(argument, TensorValue)]
+    versions = [fake._version for fake in fakes]
     result = machine.call_checkpointed(function, list(arguments), passed)
-    if torch.is_grad_enabled() and versions != [fake._version for fake in kept]:
+    if torch.is_grad_enabled() and versions != [fake._version for fake in fakes]:
         what = "checkpoint of a function that writes to its argument"
         raise machine.unsupported(reasons.GRAD_REQUIRED, operation=what)
     return result
@@ -213,11 +213,11 @@ def require_gradients(machine: Machine, tensor: TensorValue, requires_grad: Valu
     """`tensor.requires_grad_(…)`: nothing where it is so already. A tensor of the graph may become
     a leaf, one from outside is made one for real.
     """
-    wanted = bool(requires_grad.constant())
-    if tensor.fake.requires_grad == wanted:
+    requires = bool(requires_grad.constant())
+    if tensor.fake.requires_grad == requires:
         return tensor
     builder = machine.builder
-    if not (wanted and tensor.object is MISSING and builder.permissions.leaves):
+    if not (requires and tensor.object is MISSING and builder.permissions.leaves):
         raise machine.unsupported(reasons.GRAD_REQUIRED, operation="tensor.requires_grad_()")
     builder.leaves.append(tensor.fake)
     return machine.call_graph("requires_grad_", [tensor], {})

@@ -186,8 +186,8 @@ def check_tensor_all(machine: Machine, condition: Value, message: Value = NONE) 
     """
     if not isinstance(condition, TensorValue) or condition.fake.dtype is not torch.bool:
         return DECLINED
-    held = machine.call_graph("all", [condition], {})
-    return machine.call_graph(torch_compat.assert_async, [held], {})
+    holds = machine.call_graph("all", [condition], {})
+    return machine.call_graph(torch_compat.assert_async, [holds], {})
 
 
 @handles(torch.overrides.is_tensor_like)
@@ -329,8 +329,8 @@ def one_hot(machine: Machine, tensor: Value, num_classes: Value = NONE) -> Any:
     not_negative = machine.call_graph(torch.ge, [tensor, ConstantValue(0)], {})
     not_more = machine.call_graph(torch.lt, [tensor, num_classes], {})
     both = machine.call_graph(torch.logical_and, [not_negative, not_more], {})
-    held = machine.call_graph("all", [both], {})
-    machine.call_graph(torch_compat.assert_async, [held], {})
+    holds = machine.call_graph("all", [both], {})
+    machine.call_graph(torch_compat.assert_async, [holds], {})
     if isinstance(num_classes, SymbolicValue):
         return DECLINED
     encoded = machine.call_graph(torch.nn.functional.one_hot, [tensor, num_classes], {})

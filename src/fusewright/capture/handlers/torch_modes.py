@@ -47,11 +47,11 @@ does not change while tracing."""
 
 def _query(function: Callable[..., Any], guarded: bool) -> Any:
     def ask(machine: Machine, /, *arguments: Value, **keywords: Value) -> Value:
-        known = [argument.constant() for argument in arguments]
+        constants = [argument.constant() for argument in arguments]
         named = {name: value.constant() for name, value in keywords.items()}
-        answer = function(*known, **named)
+        answer = function(*constants, **named)
         if guarded:
-            source = StateSource(function.__name__, partial(function, *known, **named))
+            source = StateSource(function.__name__, partial(function, *constants, **named))
             machine.guard(GuardKind.EQUALS, source, answer)
         return machine.new(answer)
 
@@ -65,10 +65,10 @@ for _functions, _guarded in ((STATE_QUERIES, False), (GUARDED_QUERIES, True)):
 
 def _setter(function: Callable[..., Any], current: Callable[..., Any]) -> Any:
     def switch(machine: Machine, *arguments: Value) -> None:
-        known = [argument.constant() for argument in arguments]
-        if current(*known[:-1]) != known[-1]:
-            function(*known)
-            machine.add_effect(function, known)
+        constants = [argument.constant() for argument in arguments]
+        if current(*constants[:-1]) != constants[-1]:
+            function(*constants)
+            machine.add_effect(function, constants)
 
     return switch
 

@@ -115,10 +115,10 @@ def _transform(transform: Callable[..., Any], names: tuple[str, ...]) -> Callabl
     ) -> Value:
         options = by_name(names, arguments, keywords)
         try:
-            _, known = known_arguments(machine, [], options)
+            _, constants = known_arguments(machine, [], options)
         except NotConstant:
             refuse(machine)
-        return TransformedValue(transform, func, known)
+        return TransformedValue(transform, func, constants)
 
     return transformed
 

@@ -16,12 +16,12 @@ def guard_variables(machine: Machine, function: FunctionValue) -> None:
     """Guard the global variables that a function names and the cells that it has, and so on for the
     functions of the program among them.
     """
-    pending, seen = [function], set()
+    pending, codes = [function], set()
     while pending:
         current = pending.pop()
-        if current.code in seen or _belongs_to_torch(current):
+        if current.code in codes or _belongs_to_torch(current):
             continue
-        seen.add(current.code)
+        codes.add(current.code)
         variables = [current.namespace.load(machine, name) for name in _names(current.code)]
         variables += [cell.load(machine) for cell in current.cells]
         for value in variables:

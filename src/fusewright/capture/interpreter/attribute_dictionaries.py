@@ -32,16 +32,16 @@ class AttributeDictionaries:
     def shared(self, owner: ObjectValue, dictionary: dict[str, Any]) -> DictValue | None:
         """The value of an object's `__dict__`, if the program has that dict by another way too."""
         owners = self._owners.setdefault(id(dictionary), [])
-        if not any(each is owner for each in owners):
+        if not any(other is owner for other in owners):
             owners.append(owner)
-        known = self._machine.known_value(dictionary)
-        if known is None and (len(owners) > 1 or reads_by_thread(owner.cls)):
+        value = self._machine.known_value(dictionary)
+        if value is None and (len(owners) > 1 or reads_by_thread(owner.cls)):
             source = AttributeSource(owner.required_source(self._machine), "__dict__")
-            known = self._machine.wrap(dictionary, source)
-        if not isinstance(known, DictValue):
+            value = self._machine.wrap(dictionary, source)
+        if not isinstance(value, DictValue):
             return None
-        self._guard_shared(owner, known)
-        return known
+        self._guard_shared(owner, value)
+        return value
 
     def meet(self, dictionary: DictValue) -> None:
         """Tell the objects whose `__dict__` the program now has by another way."""
@@ -59,21 +59,21 @@ class AttributeDictionaries:
         the objects that it was given, where it writes to either.
         """
         changed = self._machine.mutated
-        given = [each for each in dictionaries if _is_given(each.source)]
+        inputs = [dictionary for dictionary in dictionaries if _is_given(dictionary.source)]
         owners = [
             owner
             for (owner, *_) in self._owners.values()
             if owner.shared is None and _is_given(owner.source)
         ]
-        if not any(id(each) in changed for each in given):
+        if not any(id(dictionary) in changed for dictionary in inputs):
             owners = [owner for owner in owners if id(owner) in changed]
-        if owners and given:
+        if owners and inputs:
             sources = [
                 AttributeSource(owner.required_source(self._machine), "__dict__")
                 for owner in owners
             ]
             self._machine.guard(
-                GuardKind.DISTINCT, None, (*sources, *(each.source for each in given))
+                GuardKind.DISTINCT, None, (*sources, *(dictionary.source for dictionary in inputs))
             )
 
     def release(self) -> None:

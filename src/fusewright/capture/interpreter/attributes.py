@@ -130,5 +130,5 @@ def _read_slot(machine: Machine, raw: Any, instance: Value, cls: type) -> Value:
 def _wrap(machine: Machine, raw: Any, source: Source | None) -> Value:
     if source is not None:
         return machine.wrap(raw, source)
-    known = machine.known_value(raw)
-    return machine.new(raw) if known is None else known
+    value = machine.known_value(raw)
+    return machine.new(raw) if value is None else value

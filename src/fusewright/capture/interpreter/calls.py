@@ -103,10 +103,10 @@ def _call_caching(
     cache is the program's own; else the function itself, whose result is the same.
     """
     try:
-        known, named = known_arguments(machine, arguments, keywords)
+        constants, named = known_arguments(machine, arguments, keywords)
     except NotConstant:
         return machine.call(machine.new(function.__wrapped__), arguments, keywords)
-    result = evaluate(machine, function, *known, **named)
+    result = evaluate(machine, function, *constants, **named)
     return machine.wrap(result, ConstantSource(result))
 
 
@@ -124,14 +124,15 @@ def _fold(
     machine.read_all(arguments)
     try:
         if function in FUNCTIONS and not keywords and has_symbols(arguments):
-            function, known = FUNCTIONS[function], [number_of(argument) for argument in arguments]
+            function = FUNCTIONS[function]
+            constants = [number_of(argument) for argument in arguments]
         else:
-            known = [argument.to_python() for argument in arguments]
+            constants = [argument.to_python() for argument in arguments]
         named = {name: argument.to_python() for name, argument in keywords.items()}
     except NotConstant:
         return None
     try:
-        result = function(*known, **named)
+        result = function(*constants, **named)
     except FusewrightError:
         raise
     except Exception as error:

@@ -43,8 +43,8 @@ class ClassLookup:
         if self._made or self._written:
             return self._search(cls, cls.__mro__, name)
         key = (cls, name)
-        found = self._found.get(key)
-        if found is None:
+        entry = self._found.get(key)
+        if entry is None:
             raw = find_class_attribute(cls, name)
             source = class_attribute_source(cls, name)
             if raw is MISSING:
@@ -53,8 +53,8 @@ class ClassLookup:
                     self._machine.guard(GuardKind.CLASS_ABSENT, ConstantSource(cls), name)
             elif source is not None and not is_constant(raw):
                 self._machine.guard(GuardKind.IDENTITY, source, raw)
-            found = self._found[key] = (raw, source)
-        return found
+            entry = self._found[key] = (raw, source)
+        return entry
 
     def attribute_after(self, cls: type, after: type, name: str) -> Found:
         """The attribute as the classes behind `after` have it, in the method resolution order of
@@ -126,8 +126,8 @@ class ClassLookup:
 
     def made(self, object: Any) -> Value | None:
         """How an object is made that is another in each call; None for any other object."""
-        found = self._made.get(id(object)) if self._made else None
-        return None if found is None else found[1]
+        entry = self._made.get(id(object)) if self._made else None
+        return None if entry is None else entry[1]
 
     def recipes(self) -> list[Value]:
         """How all those are made that are others in each call."""
@@ -147,8 +147,8 @@ class ClassLookup:
             source = source.base
         if isinstance(source, ConstantSource):
             objects.append(source.value)
-        found = [self.made(each) for each in objects]
-        return [recipe for recipe in found if recipe is not None and recipe is not value]
+        recipes = [self.made(object) for object in objects]
+        return [recipe for recipe in recipes if recipe is not None and recipe is not value]
 
     def is_of_made(self, source: Source | None) -> bool:
         """Whether a source leads through an object that the program made."""
@@ -160,20 +160,20 @@ class ClassLookup:
 
     def real_object(self, value: Value) -> Any:
         """A real object for something that a class made while tracing holds. Raises NotConstant."""
-        known = value.real()
-        if known is not MISSING:
-            return known
+        real = value.real()
+        if real is not MISSING:
+            return real
         match value:
             case FunctionValue():
                 return self._real_function(value)
             case DictValue() | InstanceDictValue():
                 entries = self._machine.mapping_entries(value)
-                made = {self.real_object(key): self.real_object(item) for key, item in entries}
+                copy = {self.real_object(key): self.real_object(item) for key, item in entries}
             case _:
-                made = value.to_python()
-        if not is_constant(made):
-            self._machine.note_made(made, value)
-        return made
+                copy = value.to_python()
+        if not is_constant(copy):
+            self._machine.note_made(copy, value)
+        return copy
 
     def _real_function(self, value: FunctionValue) -> types.FunctionType:
         """A function that stands for one made while tracing, and never runs."""

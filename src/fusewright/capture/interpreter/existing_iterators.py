@@ -207,8 +207,8 @@ def _items_left(iterator: Iterator[Any], outer: bool = False) -> tuple[int, ...]
     distances: tuple[int, ...] = ()
     if isinstance(iterator, itertools.islice):
         distances = tuple(bound or 0 for bound in (*arguments[1:], *state))
-    for each in filter(_is_iterator, arguments):
-        left = _items_left(each, outer or isinstance(iterator, _MOVING_OTHERS))
+    for argument in filter(_is_iterator, arguments):
+        left = _items_left(argument, outer or isinstance(iterator, _MOVING_OTHERS))
         if left is None:
             return None
         distances += left

@@ -100,12 +100,12 @@ class Programs:
     def of(self, code: types.CodeType) -> Program:
         """The program of a code object."""
         key = id(code)
-        found = self._programs.get(key)
-        if found is None:
+        entry = self._programs.get(key)
+        if entry is None:
             alive = weakref.ref(code, lambda _: self._programs.pop(key, None))
             program = _load_program(code, self._handlers, self._unknown)
-            found = self._programs[key] = (alive, program)
-        return found[1]
+            entry = self._programs[key] = (alive, program)
+        return entry[1]
 
 
 def _load_program(
@@ -125,12 +125,14 @@ def _load_program(
         return ConstantValue(argument) if instruction.name == "LOAD_CONST" else argument
 
     def region(instruction: Instruction) -> Region | None:
-        found = instruction.region
-        if found is None:
+        covering = instruction.region
+        if covering is None:
             return None
-        if found not in regions:
-            regions[found] = Region(position[found.handler], found.stack_depth, found.saves_offset)
-        return regions[found]
+        if covering not in regions:
+            regions[covering] = Region(
+                position[covering.handler], covering.stack_depth, covering.saves_offset
+            )
+        return regions[covering]
 
     lines = [code.co_firstlineno]
     for item in instructions:

@@ -118,8 +118,8 @@ class GeneratorFrame(Frame):
             return self._advance(error)
         try:
             item = self._throw_into(delegate, error)
-        except TracedError as found:
-            return self._after_delegate(found)
+        except TracedError as raised:
+            return self._after_delegate(raised)
         return item
 
     def close(self) -> None:

@@ -13,14 +13,14 @@ def is_held(machine: Machine, value: Value) -> bool:
     """Whether a variable or the stack of a frame leads to a value, or what was put into an existing
     object does; not through weak references.
     """
-    seen: set[int] = set()
+    visited: set[int] = set()
     pending = list(_roots(machine))
     while pending:
         part = pending.pop()
         if part is value:
             return True
-        if id(part) not in seen and not isinstance(part, ReferenceValue):
-            seen.add(id(part))
+        if id(part) not in visited and not isinstance(part, ReferenceValue):
+            visited.add(id(part))
             pending.extend(part.parts())
     return False
 
@@ -38,4 +38,4 @@ def _roots(machine: Machine) -> Iterator[Value]:
         if isinstance(owner, Value):
             yield owner
         else:
-            yield from filter(lambda each: isinstance(each, Value), owner.changes().values())
+            yield from filter(lambda change: isinstance(change, Value), owner.changes().values())

@@ -37,12 +37,12 @@ class Keys:
             return
         if isinstance(key, ReferenceValue) and key.referent is None:
             self._known_classes.add(type(key.object()))
-        for each in _identities(key):
-            self._objects.setdefault(id(each), each)
+        for identity in _identities(key):
+            self._objects.setdefault(id(identity), identity)
             if is_known:
-                self._known_classes.add(each.cls)
+                self._known_classes.add(identity.cls)
             if isinstance(key, IdentityValue):
-                self._by_number.append(each)
+                self._by_number.append(identity)
 
     def pin(self, key: Value) -> None:
         """A key that an existing dict is asked for: which object it is is guarded."""
@@ -51,22 +51,22 @@ class Keys:
     def guard(self) -> None:
         """Guard which of the objects are the same, and which are those that are known."""
         groups: dict[type, list[ObjectValue]] = {}
-        for each in self._objects.values():
-            if each.source is not None and not isinstance(each.source, ConstantSource):
-                groups.setdefault(each.cls, []).append(each)
+        for value in self._objects.values():
+            if value.source is not None and not isinstance(value.source, ConstantSource):
+                groups.setdefault(value.cls, []).append(value)
         for cls, group in groups.items():
             if cls in self._known_classes:
                 self._guard_identity(group)
             elif len(group) > 1 and not isinstance(group[0], TensorValue):  # they are told apart
-                sources = tuple(each.source for each in group)
+                sources = tuple(value.source for value in group)
                 self._machine.guard(GuardKind.DISTINCT, None, sources)
         if self._has_integers:
             self._guard_identity(self._by_number)
 
     def _guard_identity(self, objects: Iterable[ObjectValue]) -> None:
-        for each in objects:
-            if each.source is not None and not isinstance(each.source, ConstantSource):
-                self._machine.guard(GuardKind.IDENTITY, each.source, each.real())
+        for value in objects:
+            if value.source is not None and not isinstance(value.source, ConstantSource):
+                self._machine.guard(GuardKind.IDENTITY, value.source, value.real())
 
     def release(self) -> None:
         """Let go of the objects."""

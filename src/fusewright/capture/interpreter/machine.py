@@ -212,11 +212,11 @@ class Machine:
 
     def _frame_location(self, frame: Frame) -> Location:
         key = (frame.code.co_filename, frame.line)
-        found = self._locations.get(key)
-        if found is None:
+        location = self._locations.get(key)
+        if location is None:
             text = linecache.getline(*key).strip()
-            found = self._locations[key] = Location(*key, text)
-        return found
+            location = self._locations[key] = Location(*key, text)
+        return location
 
     def stack_trace(self) -> str:
         """The traced program's stack as a traceback prints it, outermost frame first."""
@@ -224,10 +224,10 @@ class Machine:
 
     def _frame_text(self, frame: Frame) -> str:
         key = (frame.code.co_filename, frame.line, frame.code.co_name)
-        found = self._texts.get(key)
-        if found is None:
-            found = self._texts[key] = str(self._call(frame))
-        return found
+        text = self._texts.get(key)
+        if text is None:
+            text = self._texts[key] = str(self._call(frame))
+        return text
 
     def _call(self, frame: Frame) -> Call:
         place = self._frame_location(frame)
@@ -320,9 +320,9 @@ class Machine:
         if not any(isinstance(source, ConstantSource) for source in sources):
             self.guard(GuardKind.DISTINCT, None, sources)
         elif left.python_type() is right.python_type():
-            for each in (left, right):
-                if not isinstance(each.source, ConstantSource):
-                    self.guard(GuardKind.IDENTITY, each.source, each.real())
+            for value in (left, right):
+                if not isinstance(value.source, ConstantSource):
+                    self.guard(GuardKind.IDENTITY, value.source, value.real())
 
     def release(self) -> None:
         """Let go of the objects met, so that none lives on in a reference cycle: of the machine's
@@ -360,19 +360,19 @@ class Machine:
             constant = self._constant(object, source)
             self._constants.append(constant)
             return constant
-        found = self._values.get(id(object))
-        if found is None:
-            found = wrap_object(self, object, source)
-            self._values[id(object)] = found
+        value = self._values.get(id(object))
+        if value is None:
+            value = wrap_object(self, object, source)
+            self._values[id(object)] = value
             self._alive.append(object)
-            if isinstance(found, DictValue):
-                self.dictionaries.meet(found)
-        elif found.source != source and not isinstance(source, ConstantSource):
+            if isinstance(value, DictValue):
+                self.dictionaries.meet(value)
+        elif value.source != source and not isinstance(source, ConstantSource):
             if isinstance(object, IDENTITY_TYPES):
                 self.guard(GuardKind.IDENTITY, source, object)
-            elif found.source is not None and not isinstance(found.source, ConstantSource):
-                self.guard(GuardKind.SAME, source, found.source)
-        return found
+            elif value.source is not None and not isinstance(value.source, ConstantSource):
+                self.guard(GuardKind.SAME, source, value.source)
+        return value
 
     def _constant(self, object: Any, source: Source) -> ConstantValue:
         """An immutable object that was read, guarded when it is looked at; a number that varies
@@ -424,11 +424,11 @@ class Machine:
 
     def cell(self, cell: Any, source: Source | None) -> CellValue:
         """The value of an existing closure cell; always the same for one cell."""
-        found = self._cells.get(id(cell))
-        if found is None:
-            found = self._cells[id(cell)] = CellValue(cell=cell, source=source)
+        value = self._cells.get(id(cell))
+        if value is None:
+            value = self._cells[id(cell)] = CellValue(cell=cell, source=source)
             self._alive.append(cell)
-        return found
+        return value
 
     def record_mutation(self, value: Any) -> None:
         """Say that an object is about to change, so that the change is replayed after the graph."""
@@ -601,8 +601,8 @@ class Machine:
         or the graph may have changed it through another input.
         """
         storage = tensor.untyped_storage().data_ptr()
-        sharing = [each for each in self.inputs if has_memory(each.object)]
-        if sum(each.object.untyped_storage().data_ptr() == storage for each in sharing) > 1:
+        sharing = [value for value in self.inputs if has_memory(value.object)]
+        if sum(value.object.untyped_storage().data_ptr() == storage for value in sharing) > 1:
             return None
         number = NumberSource(source)
         if self.sizes.history.has_changed(number.expression(), tensor.item()):

@@ -25,9 +25,9 @@ class Namespaces:
         """The variables in the dict of a module or function, read from `origin` where it is no
         module's.
         """
-        found = self._found.get(id(dictionary))
-        if found is not None:
-            return found
+        namespace = self._found.get(id(dictionary))
+        if namespace is not None:
+            return namespace
         if self._machine.known_value(dictionary) is not None:
             raise self._machine.unsupported(
                 reasons.UNSUPPORTED_ATTRIBUTE, name="__globals__", object="a function"
@@ -37,15 +37,15 @@ class Namespaces:
             raise self._machine.unsupported(
                 reasons.INTERNAL_ERROR, error="variables that no guard reads"
             )
-        found = self._found[id(dictionary)] = Namespace(dictionary, module, origin)
-        return found
+        namespace = self._found[id(dictionary)] = Namespace(dictionary, module, origin)
+        return namespace
 
     def known(self, dictionary: dict[str, Any]) -> Namespace | None:
         """The variables in a dict, if it is a module's or was met as a function's."""
-        found = self._found.get(id(dictionary))
-        if found is None and _is_of_module(dictionary, dict.get(dictionary, "__name__")):
-            found = self.of(dictionary, None)
-        return found
+        namespace = self._found.get(id(dictionary))
+        if namespace is None and _is_of_module(dictionary, dict.get(dictionary, "__name__")):
+            namespace = self.of(dictionary, None)
+        return namespace
 
     def release(self) -> None:
         """Let go of the dicts."""

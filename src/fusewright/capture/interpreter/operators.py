@@ -390,9 +390,9 @@ def _value_of(machine: Machine, value: TensorValue) -> torch.Tensor | None:
 
 
 def _tensor_truth(machine: Machine, value: TensorValue) -> bool:
-    known = _value_of(machine, value)
-    if known is not None:
-        return bool(fold(machine, bool, known).constant())
+    tensor = _value_of(machine, value)
+    if tensor is not None:
+        return bool(fold(machine, bool, tensor).constant())
     if value.fake.numel() > 1:
         machine.raise_error(
             RuntimeError, "Boolean value of Tensor with more than one value is ambiguous"
@@ -555,7 +555,7 @@ def _copied_item(machine: Machine, tensor: TensorValue, key: Value) -> Value | N
     assert isinstance(item, TensorValue)
     original, copy = cast("tuple[FakeTensor, FakeTensor]", (tensor.fake, item.fake))
     machine.builder.copied_items.append((original, copy))
-    rest = [each for each in keys if not isinstance(each, TensorValue)]
+    rest = [position for position in keys if not isinstance(position, TensorValue)]
     return tensor_item(machine, item, machine.new_tuple(rest)) if rest else item
 
 

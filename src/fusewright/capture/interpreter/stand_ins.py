@@ -244,9 +244,9 @@ def value_of(machine: Machine, object: Any) -> Value:
     """The value of an object that C made, took out of a container or was given."""
     if isinstance(object, StandIn):
         return object.value
-    known = vars(type(object)).get("value")
-    if isinstance(known, Value):
-        return known
+    value = vars(type(object)).get("value")
+    if isinstance(value, Value):
+        return value
     convert = functools.partial(value_of, machine)
     match object:
         case list():
@@ -296,8 +296,8 @@ class Mirror:
         content = self._content(value)
         if content is None:
             return element(self.machine, value)
-        for real, known, _ in self._containers:
-            if known is value:
+        for real, container, _ in self._containers:
+            if container is value:
                 return real
         cls = value.python_type()
         base = _container_base(cls)

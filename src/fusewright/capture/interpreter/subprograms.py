@@ -47,10 +47,10 @@ def call_with_subprograms(
     try:
         result = _run(machine, name, use, traced, arguments, keywords)
         node = machine.builder.add_call(
-            _applied(name, use, [each.required_module() for each in traced]),
+            _applied(name, use, [subprogram.required_module() for subprogram in traced]),
             [
-                tuple([tuple(each.lifted) for each in traced]),
-                *[tensor_calls.node_argument(machine, each) for each in arguments],
+                tuple([tuple(subprogram.lifted) for subprogram in traced]),
+                *[tensor_calls.node_argument(machine, subprogram) for subprogram in arguments],
             ],
             {key: tensor_calls.node_argument(machine, value) for key, value in keywords.items()},
             result,
@@ -74,7 +74,7 @@ def _run(
     named = {key: tensor_calls.fake_argument(machine, value) for key, value in keywords.items()}
     try:
         with machine.builder.running_on_fakes():
-            return use(*[each.call for each in traced], *fakes, **named)
+            return use(*[subprogram.call for subprogram in traced], *fakes, **named)
     except FAKE_FAILURES as error:
         raise tensor_calls.cannot_run(machine, name, error) from error
     except (NotConstant, TracedError, FusewrightError):
@@ -103,9 +103,9 @@ class _Tracing:
         machine, outer = self.machine, self.machine.builder
         builder = machine.builder = SubgraphBuilder(outer)
         try:
-            given = [self._value(builder, each) for each in arguments]
-            named = {name: self._value(builder, each) for name, each in keywords.items()}
-            result = machine.call(self.function, given, named)
+            values = [self._value(builder, argument) for argument in arguments]
+            named = {name: self._value(builder, argument) for name, argument in keywords.items()}
+            result = machine.call(self.function, values, named)
             machine.read_all([result])
             returned = tensor_calls.fake_argument(machine, result)
             builder.graph.output(tensor_calls.node_argument(machine, result))
@@ -128,24 +128,24 @@ class _Tracing:
             )
         return self.module
 
-    def _value(self, builder: SubgraphBuilder, given: Any) -> Value:
+    def _value(self, builder: SubgraphBuilder, fake: Any) -> Value:
         """The value of an argument: tensors are inputs of the function's graph."""
-        match given:
+        match fake:
             case torch.Tensor():
-                return TensorValue(torch.Tensor, builder.add_argument(given), given)
+                return TensorValue(torch.Tensor, builder.add_argument(fake), fake)
             case tuple() | list():
-                items = [self._value(builder, item) for item in given]
-                is_list = isinstance(given, list)
+                items = [self._value(builder, item) for item in fake]
+                is_list = isinstance(fake, list)
                 return (
                     self.machine.new_list(items)
                     if is_list
-                    else self.machine.new_tuple(items, type(given))
+                    else self.machine.new_tuple(items, type(fake))
                 )
             case dict():
-                values = {key: self._value(builder, item) for key, item in given.items()}
+                values = {key: self._value(builder, item) for key, item in fake.items()}
                 return self.machine.new_dict(values)
             case _:
-                return self.machine.new(given)
+                return self.machine.new(fake)
 
 
 # -- when the graph runs --------------------------------------------------------------------------
@@ -159,7 +159,9 @@ def _applied(name: str, use: Use, modules: Sequence[fx.GraphModule]) -> Callable
         return ControlFlow(name, modules)
 
     def apply(outside: Sequence[Sequence[Any]], *arguments: Any, **keywords: Any) -> Any:
-        functions = [called(module, each) for module, each in zip(modules, outside, strict=True)]
+        functions = [
+            called(module, tensors) for module, tensors in zip(modules, outside, strict=True)
+        ]
         return use(*functions, *arguments, **keywords)
 
     apply.__name__ = apply.__qualname__ = name

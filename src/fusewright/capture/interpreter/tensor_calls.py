@@ -105,11 +105,11 @@ def call_graph(
         _check(machine, function, needed)
         return call_graph(machine, function, arguments, keywords)
     except FAKE_FAILURES as error:
-        given = [_with_numbers(machine, argument) for argument in arguments]
+        positional = [_with_numbers(machine, argument) for argument in arguments]
         named = {name: _with_numbers(machine, value) for name, value in keywords.items()}
-        if given == list(arguments) and named == keywords:
+        if positional == list(arguments) and named == keywords:
             raise cannot_run(machine, function, error) from error
-        return call_graph(machine, function, given, named)
+        return call_graph(machine, function, positional, named)
     except (NotConstant, FusewrightError):
         raise
     except Exception as error:
@@ -175,7 +175,7 @@ def _refuse_change_of_input(machine: Machine, function: Any, arguments: Sequence
     name = function if isinstance(function, str) else getattr(function, "__name__", "")
     if name not in CHANGES_TENSOR or not arguments:
         return
-    fakes = [each.fake for each in machine.inputs if each is arguments[0]]
+    fakes = [value.fake for value in machine.inputs if value is arguments[0]]
     for fake in fakes:
         has_bits = fake.is_conj() or fake.is_neg()
         if name in ("as_strided_", "detach_") or fake.requires_grad or has_bits:
@@ -189,7 +189,7 @@ def _refuse_resize_of_input(
     argument, the sizes of its result. Fakes tell of one that has elements.
     """
     outs = tuple(flat([keywords["out"]]))
-    inputs = {id(each.fake) for each in machine.inputs}
+    inputs = {id(leaf.fake) for leaf in machine.inputs}
     if not any(id(out) in inputs and out.numel() == 0 for out in outs):
         return
     fresh = {name: value for name, value in keywords.items() if name != "out"}
@@ -210,19 +210,19 @@ def _look_at_memory(
     Raises Unsupported where that is beyond the elements of all inputs.
     """
     (storage,) = storages_of(arguments[:1] or [keywords.get("input", keywords.get("self"))])
-    inputs = [each.fake for each in machine.inputs if storage in storages_of(each.fake)]
+    inputs = [value.fake for value in machine.inputs if storage in storages_of(value.fake)]
     if not inputs:
         return
     begin, end = restrided_bytes(function, arguments, keywords)
     if begin == end:  # of no elements
         return
-    around = [one for one in inputs if _lie_within((begin, end), shown_bytes(one))]
+    around = [fake for fake in inputs if _lie_within((begin, end), shown_bytes(fake))]
     name = _called_name(function)
     refusal = machine.unsupported(reasons.OUTSIDE_INPUT, function=name)
     if not around:
         raise refusal
     machine.restrided.setdefault(storage, None)
-    if not any(is_dense(one) for one in around):
+    if not any(is_dense(fake) for fake in around):
         machine.restrided[storage] = refusal
 
 
@@ -263,9 +263,11 @@ def _with_numbers(machine: Machine, value: Value) -> Value:
             return _number_known(machine, value) or value
         case TupleValue() | ListValue() if value.cls in (tuple, list):
             items = value.read_items()
-            found = [_with_numbers(machine, item) for item in items]
-            if found != list(items):
-                return machine.new_list(found) if value.cls is list else machine.new_tuple(found)
+            numbers = [_with_numbers(machine, item) for item in items]
+            if numbers != list(items):
+                return (
+                    machine.new_list(numbers) if value.cls is list else machine.new_tuple(numbers)
+                )
         case SliceValue():
             parts = [_with_numbers(machine, part) for part in value.parts()]
             return value if parts == list(value.parts()) else SliceValue(*parts)
@@ -276,10 +278,10 @@ def _number_known(machine: Machine, tensor: TensorValue) -> Value | None:
     """A tensor that the graph makes of the number which another is known to hold from an input:
     whoever runs the graph knows the one, and not the other.
     """
-    known = known_value(tensor.node, tensor.fake, machine.builder.readers)
-    if known is None or known.dim() or is_known(tensor.fake):
+    held = known_value(tensor.node, tensor.fake, machine.builder.readers)
+    if held is None or held.dim() or is_known(tensor.fake):
         return None
-    number, dtype = ConstantValue(known.item()), ConstantValue(known.dtype)
+    number, dtype = ConstantValue(held.item()), ConstantValue(held.dtype)
     return machine.call_graph(torch.tensor, [number], {"dtype": dtype})
 
 
@@ -314,8 +316,8 @@ def _fake(machine: Machine, value: TensorValue | GraphObjectValue | SymbolicValu
         number = value.number
         if isinstance(number, torch.SymInt):
             machine.sizes.keep_in_range(number)
-            known = number.node.maybe_as_int()
-            return number if known is None else known
+            integer = number.node.maybe_as_int()
+            return number if integer is None else integer
         return number
     if not machine.builder.can_use(value.node):
         raise machine.unsupported(reasons.LEAVES_FUNCTION)
@@ -388,10 +390,10 @@ def result_value(machine: Machine, node: fx.Node, result: Any) -> Value:
     out.
     """
     if isinstance(result, torch.Tensor):
-        found = _known(machine, result)
-        if found is None:
-            found = machine.tensors[id(result)] = TensorValue(torch.Tensor, node, result)
-        return found
+        value = _known(machine, result)
+        if value is None:
+            value = machine.tensors[id(result)] = TensorValue(torch.Tensor, node, result)
+        return value
     if isinstance(result, tuple | list):
         items = [_item(machine, node, index, item) for index, item in enumerate(result)]
         if isinstance(result, list):
@@ -404,8 +406,8 @@ def result_value(machine: Machine, node: fx.Node, result: Any) -> Value:
 
 def _known(machine: Machine, fake: torch.Tensor) -> TensorValue | None:
     """The value that a fake belongs to, unless it is one of a function that has ended."""
-    found = machine.tensors.get(id(fake))
-    return None if found is None or not machine.builder.can_use(found.node) else found
+    value = machine.tensors.get(id(fake))
+    return None if value is None or not machine.builder.can_use(value.node) else value
 
 
 def _item(machine: Machine, node: fx.Node, index: Any, item: Any) -> Value:
@@ -413,9 +415,9 @@ def _item(machine: Machine, node: fx.Node, index: Any, item: Any) -> Value:
         return GraphObjectValue(_taken(machine, node, index, item), item)
     if not contains_tensor(item):
         return machine.new(item)
-    found = _known(machine, item) if isinstance(item, torch.Tensor) else None
-    if found is not None:
-        return found
+    tensor = _known(machine, item) if isinstance(item, torch.Tensor) else None
+    if tensor is not None:
+        return tensor
     return result_value(machine, _taken(machine, node, index, item), item)
 
 
@@ -496,9 +498,9 @@ def _metadata_method(
     keywords: dict[str, Value],
 ) -> Value:
     try:
-        given = [fake_argument(machine, argument) for argument in arguments]
+        fakes = [fake_argument(machine, argument) for argument in arguments]
         named = {keyword: fake_argument(machine, value) for keyword, value in keywords.items()}
-        result = machine.builder.run(name, [tensor.fake, *given], named)
+        result = machine.builder.run(name, [tensor.fake, *fakes], named)
     except FusewrightError:
         raise
     except NotConstant as error:

@@ -319,8 +319,8 @@ def _symbolic(number: Any) -> Value:
     """The value of a symbolic number that was computed; a condition is decided."""
     if isinstance(number, torch.SymBool):
         return SymbolicValue(number) if is_of_data(number) else ConstantValue(bool(number))
-    known = number.node.maybe_as_int() if isinstance(number, torch.SymInt) else None
-    return SymbolicValue(number) if known is None else ConstantValue(known)
+    integer = number.node.maybe_as_int() if isinstance(number, torch.SymInt) else None
+    return SymbolicValue(number) if integer is None else ConstantValue(integer)
 
 
 def new_value(machine: Machine, object: Any) -> Value:

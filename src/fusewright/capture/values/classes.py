@@ -247,8 +247,8 @@ class PythonModuleValue(Value):
         if name in self.namespace.known:
             if self.namespace.known[name] is MISSING:
                 machine.raise_error(AttributeError, name)
-            known: Value = self.namespace.known[name]
-            return known
+            variable: Value = self.namespace.known[name]
+            return variable
         if name in self.module.__dict__:
             attribute = self.module.__dict__[name]
             value = machine.wrap(attribute, self.namespace.source(name))

@@ -318,10 +318,10 @@ def _moved(iterator: Any, position: int) -> Iterator[Any]:
 
 def cycle_again(iterator: Iterator[Any], *saved: Any) -> Iterator[Any]:
     """`itertools.cycle` in its first round, after the items saved."""
-    again = itertools.cycle(itertools.chain(saved, iterator))
+    restored = itertools.cycle(itertools.chain(saved, iterator))
     for _ in saved:
-        next(again)
-    return again
+        next(restored)
+    return restored
 
 
 def zip_strictly(*iterators: Iterator[Any]) -> Iterator[Any]:

@@ -174,8 +174,8 @@ class DictValue(ObjectValue):
             else:
                 item = dict.__getitem__(self.object, hashed)
             entry[1] = machine.wrap(item, self._item_source(hashed))
-        found: Value = entry[1]
-        return found
+        item_value: Value = entry[1]
+        return item_value
 
     def put(self, machine: Machine, key: Value, value: Value) -> None:
         """Put an item under a key."""

@@ -34,9 +34,9 @@ class ModuleValue(ObjectValue):
 
     def changed_tables(self) -> bool:
         """Whether the traced program replaced or changed one of the tables themselves."""
-        known, written = self.known, self.written
+        attributes, written = self.known, self.written
         for name in TABLES:
-            table = known.get(name)
+            table = attributes.get(name)
             if name in written or (table is not None and getattr(table, "changed", False)):
                 return True
         return False

@@ -231,8 +231,8 @@ class ObjectValue(Value):
         object.
         """
         if self.known.get(name, MISSING) is not MISSING:
-            known: Value = self.known[name]
-            return known
+            known_part: Value = self.known[name]
+            return known_part
         if self._is_unset(name):
             if not _SAYS_CLASS:
                 machine.raise_error(AttributeError, name)

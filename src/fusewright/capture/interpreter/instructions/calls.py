@@ -34,10 +34,10 @@ def call_with_keywords(frame: Frame, count: int) -> None:
 
 def _call(frame: Frame, count: int, names: tuple[str, ...]) -> None:
     """Call with `count` arguments from the stack, the last ones named."""
-    taken = take(frame, count)
+    operands = take(frame, count)
     split = count - len(names)
-    keywords = dict(zip(names, taken[split:], strict=True))
-    frame.stack.append(frame.machine.call(*_callee(frame, taken[:split]), keywords))
+    keywords = dict(zip(names, operands[split:], strict=True))
+    frame.stack.append(frame.machine.call(*_callee(frame, operands[:split]), keywords))
 
 
 def _callee(frame: Frame, arguments: list[Value]) -> tuple[Value, list[Value]]:

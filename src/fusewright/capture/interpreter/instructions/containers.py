@@ -247,7 +247,7 @@ def _iterator_to_unpack(frame: Frame, value: Value) -> Value:
 
 def _next_items(machine: Machine, iterator: Value, count: int) -> list[Value]:
     """The next items of an iterator, `count` at most."""
-    found: list[Value] = []
-    while len(found) < count and (item := machine.next(iterator)) is not None:
-        found.append(item)
-    return found
+    items: list[Value] = []
+    while len(items) < count and (item := machine.next(iterator)) is not None:
+        items.append(item)
+    return items

@@ -63,8 +63,8 @@ def pop_exception(frame: Frame, operand: Any) -> None:
 
 @opcode("CHECK_EXC_MATCH")
 def check_exception_match(frame: Frame, operand: Any) -> None:
-    found = frame.stack.pop().to_python()
-    classes = found if isinstance(found, tuple) else (found,)
+    expected = frame.stack.pop().to_python()
+    classes = expected if isinstance(expected, tuple) else (expected,)
     if not all(isinstance(cls, type) and issubclass(cls, BaseException) for cls in classes):
         frame.machine.raise_error(
             TypeError, "catching classes that do not inherit from BaseException is not allowed"

@@ -157,5 +157,5 @@ def is_operation(frame: Frame, negated: int) -> None:
 @opcode("CONTAINS_OP")
 def contains_operation(frame: Frame, negated: int) -> None:
     container = frame.stack.pop()
-    found = frame.machine.contains(container, frame.stack[-1])
-    frame.stack[-1] = boolean(found != bool(negated))
+    is_member = frame.machine.contains(container, frame.stack[-1])
+    frame.stack[-1] = boolean(is_member != bool(negated))

@@ -20,14 +20,14 @@ def import_name(frame: Frame, name: str) -> None:
 
 @opcode("IMPORT_FROM")
 def import_from(frame: Frame, name: str) -> None:
-    found = frame.machine.attribute_or_none(frame.stack[-1], name)
-    if found is None:
+    attribute = frame.machine.attribute_or_none(frame.stack[-1], name)
+    if attribute is None:
         module = frame.stack[-1].real()
         place = getattr(module, "__file__", None) or "unknown location"
         frame.machine.raise_error(
             ImportError, f"cannot import name {name!r} from {module.__name__!r} ({place})"
         )
-    frame.stack.append(found)
+    frame.stack.append(attribute)
 
 
 @opcode("GET_LEN")
@@ -76,14 +76,14 @@ def match_class(frame: Frame, count: int) -> None:
         frame.stack.append(NONE)
         return
     positional = _positional_names(frame, cls, count)
-    found = [subject] if positional is None else []
+    parts = [subject] if positional is None else []
     for name in (*(positional or ()), *names):
         part = machine.attribute_or_none(subject, name)
         if part is None:
             frame.stack.append(NONE)
             return
-        found.append(part)
-    frame.stack.append(TupleValue(tuple, found))
+        parts.append(part)
+    frame.stack.append(TupleValue(tuple, parts))
 
 
 def _positional_names(frame: Frame, cls: type, count: int) -> tuple[str, ...] | None:

@@ -50,9 +50,9 @@ def take(frame: Frame, count: int) -> list[Any]:
     """Pop the `count` top values, in the order in which they were pushed."""
     if not count:
         return []
-    taken = frame.stack[-count:]
+    operands = frame.stack[-count:]
     del frame.stack[-count:]
-    return taken
+    return operands
 
 
 def push_callable(frame: Frame, function: Value) -> None:

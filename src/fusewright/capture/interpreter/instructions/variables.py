@@ -138,8 +138,8 @@ def store_global(frame: Frame, name: str) -> None:
 @opcode("DELETE_GLOBAL")
 def delete_global(frame: Frame, name: str) -> None:
     namespace = frame.namespace
-    known = namespace.load(frame.machine, name) is not None
-    if not known or name not in (namespace.dictionary.keys() | namespace.written.keys()):
+    exists = namespace.load(frame.machine, name) is not None
+    if not exists or name not in (namespace.dictionary.keys() | namespace.written.keys()):
         frame.machine.raise_error(NameError, f"name {name!r} is not defined")
     frame.namespace.store(frame.machine, name, MISSING)
 
