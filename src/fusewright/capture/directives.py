@@ -1,4 +1,4 @@
-"""What a program may say to capture: run this as it is, put that in the graph as one call, break
+"""Directives of a program to capture: run this as it is, put that in the graph as one call, break
 here. Without capture each of these does nothing.
 """
 
@@ -163,8 +163,8 @@ def compiled_by_torch(function: Any) -> bool:
 def torch_original(
     machine: Machine, function: types.FunctionType, source: Source | None
 ) -> Value | None:
-    """What a wrapper made for torch's own compiler calls: what that was given to compile, or what
-    torch keeps it from; None for other functions.
+    """The function behind a wrapper made for torch's own compiler: the one that was to be compiled,
+    or that torch keeps it from; None for other functions.
     """
     if keeps_dynamo_out(function):
         name = "__wrapped__"

@@ -1,5 +1,5 @@
-"""What a captured call does besides returning: changes to objects that existed before, and the new
-objects and tensors that these and its result need.
+"""The effects of a captured call besides its result: changes to objects that existed before, and
+the new objects and tensors that these and its result need.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Effects:
     """
 
     recover: Recover
-    """How the call goes on when the graph raises."""
+    """The function that goes on with the call when the graph raises."""
 
 
 def pending_writes(machine: Machine) -> list[Write]:
@@ -132,7 +132,7 @@ class Dropped:
     """An object that the program made and dropped, which runs code then."""
 
     made_at: int
-    """How many instructions of the outermost frame were executed then."""
+    """The number of instructions that the outermost frame had executed then."""
 
     place: Location | None
     what: str

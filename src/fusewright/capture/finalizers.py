@@ -25,13 +25,14 @@ _CONTAINERS: Final = (list, tuple, dict, set, frozenset, collections.deque)
 _MOST_OBJECTS: Final = 256
 
 _OWN_REFERENCES: Final = 4
-"""How many references there are to an argument that its call alone holds: from the continuation or
-the interpreter's frame, from `Frame.locals`, from a variable here, and as an argument of
-`getrefcount`."""
+"""The number of references to an argument that its call alone holds: from the continuation or the
+interpreter's frame, from `Frame.locals`, from a variable here, and as an argument of `getrefcount`.
+"""
 
 _REFERENCES_TO_A_PART: Final = 4
-"""How many references there are to what one object alone holds: from that, from the list of its
-parts, from a variable here, and as an argument of `getrefcount`."""
+"""The number of references to an object that one other alone holds: from that, from the list of its
+parts, from a variable here, and as an argument of `getrefcount`.
+"""
 
 
 def has_finalizer(cls: type) -> bool:

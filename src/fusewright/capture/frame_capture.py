@@ -86,8 +86,8 @@ class NotCaptured(Exception):
     ) -> None:
         self.guards = guards
         self.error = error
-        """What cannot be captured; None when the program itself raises, as it then has to from its
-        own lines.
+        """The refusal; None when the program itself raises, as it then has to from its own
+        lines.
         """
         self.raised = raised
         """The exception that it raises, in words."""
@@ -96,7 +96,7 @@ class NotCaptured(Exception):
 
 @record(kw_only=True)
 class GraphBreak:
-    """Where and why capture stopped before the end of the function."""
+    """The place at which capture stopped before the end of the function, and the reason."""
 
     error: Unsupported
     """The reason, at the user's line."""
@@ -121,15 +121,15 @@ class Capture:
     """Examples of what is read, in the order of the placeholders: symbolic sizes, and tensors."""
 
     guards: tuple[Guard, ...]
-    """What must hold for the capture to be used again; see also `all_guards`."""
+    """Facts that must hold for the capture to be used again; see also `all_guards`."""
 
     outputs: tuple[TensorValue | SymbolicValue, ...]
     result: Value | GraphBreak
-    """What the function returns, or where the graph breaks."""
+    """The value that the function returns, or the place of the graph break."""
 
     writes: tuple[Write, ...]
     calls: tuple[ModeChange, ...]
-    """What the program did to Python's random numbers, and to the thread's modes."""
+    """Calls by which the program changed Python's random state and the thread's modes."""
 
     may_return: bool
     """Whether the call as it was written may return though the graph raised: the program may handle
@@ -161,7 +161,7 @@ class Capture:
 
     @property
     def graph_break(self) -> GraphBreak | None:
-        """Where capture stopped, None when it reached the end."""
+        """The break at which capture stopped; None when it reached the end."""
         return self.result if isinstance(self.result, GraphBreak) else None
 
     def finish(
@@ -285,7 +285,7 @@ def _attempt(
 def _better_plan(
     machine: Machine, breaks: BreakTable | None, plan: Plan, failure: Exception
 ) -> Plan | None:
-    """How to trace a call again that could not be traced as planned; None: not at all."""
+    """The next plan for a call that could not be traced as planned; None: there is none."""
     if isinstance(failure, NeedsConstants) and machine.sizes.take_as_constants(failure.symbols):
         return plan
     if isinstance(failure, Unsupported):
@@ -545,7 +545,7 @@ def _keywords_name(code: types.CodeType) -> str:
 
 
 def _result_of(output: TensorValue | SymbolicValue) -> Any:
-    """What an output of the graph is on fakes."""
+    """An output of the graph, on fakes."""
     return output.number if isinstance(output, SymbolicValue) else output.fake
 
 

@@ -74,8 +74,8 @@ def is_tensor_method(function: Any) -> bool:
 
 @record(kw_only=True)
 class Permissions:
-    """What a graph may contain unless it was found to conflict with the rest of the graph: the call
-    is then traced again without.
+    """Contents that a graph may have unless they were found to conflict with the rest of the graph:
+    the call is then traced again without.
     """
 
     checks: bool = True
@@ -107,7 +107,7 @@ class GraphBuilder:
         """The placeholders of symbolic sizes, by the symbols' names; they come first."""
         self.numbers = NumberNodes(self.graph, self._add_symbol)
         self._unknown: dict[str, tuple[fx.Node, int]] = {}
-        """By the name of a symbol that depends on data: the tensor and dimension that have it."""
+        """The tensor and dimension that have a symbol which depends on data, by its name."""
 
         self.permissions = permissions
         self.has_checks = False
@@ -126,8 +126,8 @@ class GraphBuilder:
         """The checkpointed region that calls are added to: a number of its own; None outside."""
 
         self.readers: dict[fx.Node, Callable[[], torch.Tensor | None]] = {}
-        """For each input whose value may be looked at while tracing: a function that gives the
-        value and guards it.
+        """The function that gives the value of an input, and guards it, where that may be looked at
+        while tracing.
         """
 
         self._last_placeholder: fx.Node | None = None
@@ -195,7 +195,7 @@ class GraphBuilder:
     def examples(
         self, tensors: Sequence[torch.Tensor], shapes: Sequence[SymbolicShape | None]
     ) -> tuple[Any, ...]:
-        """What tells a compiler about the graph's inputs: the tensors themselves; where sizes are
+        """Examples of the graph's inputs for a compiler: the tensors themselves; where sizes are
         symbolic, these and new fakes.
         """
         if not self.symbols:
@@ -295,7 +295,7 @@ class SubgraphBuilder(GraphBuilder):
         super().__init__(parent.facts, _NONE)
         self.mode = parent.mode
         self.lifted: dict[fx.Node, fx.Node] = {}
-        """By node of the graph around: the input for it."""
+        """The input for each node of the graph around."""
 
         self._parent = parent
         self._last_argument: fx.Node | None = None
@@ -406,6 +406,6 @@ def contains_tensor(result: Any) -> bool:
 
 
 FAKE_FAILURES: Final = (DataDependent, UnsupportedOperator)
-"""What running on fakes raises when the data would be needed, or torch cannot tell the result's
-sizes.
+"""Exceptions that running on fakes raises when the data would be needed, or torch cannot tell the
+result's sizes.
 """

@@ -1,4 +1,4 @@
-"""Where the autograd history of tensors leads to."""
+"""The autograd history of tensors."""
 
 from __future__ import annotations
 

@@ -29,8 +29,8 @@ LIKE: Final = frozenset(
 
 
 Readers = Mapping[fx.Node, Callable[[], torch.Tensor | None]]
-"""For each input whose value may be looked at: a function that gives the value, or None where it
-may not be looked at after all.
+"""The function that reads each input whose value may be looked at; it returns None where it may not
+after all.
 """
 
 
@@ -84,7 +84,9 @@ def _is_of_torch(node: fx.Node) -> bool:
 
 
 def _number(node: fx.Node) -> int | None:
-    """What the size that an input holds has turned out to be; None: it may vary, or is no size."""
+    """The number that a size held by an input has turned out to be; None where it may vary, or the
+    input is no size.
+    """
     value = node.meta.get("val")
     return value.node.maybe_as_int() if isinstance(value, torch.SymInt) else None
 

@@ -1,4 +1,4 @@
-"""Which code is never captured as a frame of its own: libraries that serve the program, not the
+"""Code that is never captured as a frame of its own: libraries that serve the program, not the
 program.
 
 It matters for frames that run natively, around a graph break. Code that a captured frame calls is
@@ -30,7 +30,7 @@ _INSTALLED: Final = tuple(
 )
 
 _TRITON: Final = tuple(os.path.join(folder, "triton", "") for folder in _INSTALLED)
-"""What compiles and launches kernels that a program has written in Triton."""
+"""Directories of Triton, which compiles and launches kernels."""
 
 _PROGRAMS_OF_TORCH: Final = tuple(
     os.path.join(_TORCH, *path)
@@ -47,7 +47,7 @@ _PROGRAMS_OF_TORCH: Final = tuple(
 """Parts of torch that compute with tensors in Python, as a user's code would."""
 
 _PACKING: Final = os.path.join(_TORCH, "nn", "utils", "rnn.py")
-"""What packs sequences: into as many rows for each step as the data says."""
+"""The file of functions that pack sequences: into as many rows for each step as the data says."""
 
 _RECURRENT: Final = os.path.join(_TORCH, "nn", "modules", "rnn.py")
 

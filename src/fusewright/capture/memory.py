@@ -38,7 +38,7 @@ string names a method.
 def restrided_bytes(
     function: Any, arguments: Sequence[Any], keywords: dict[str, Any]
 ) -> tuple[Any, Any]:
-    """Where the bytes begin and end, in the storage, that a call of one of `RESTRIDING` shows."""
+    """The range of bytes of the storage that a call of one of `RESTRIDING` shows."""
     named = by_name(RESTRIDING[function], arguments, keywords)
     tensor = named["input"] if "input" in named else named["self"]
     size, stride, begin = named["size"], named["stride"], named.get("storage_offset")
@@ -48,7 +48,9 @@ def restrided_bytes(
 
 
 def shown_bytes(tensor: torch.Tensor) -> tuple[Any, Any]:
-    """Where the first element of a fake begins in its storage, and the last ends, in bytes."""
+    """The range of bytes from the first element of a fake to the end of the last, in its
+    storage.
+    """
     inside = _inside(tensor)
     begin = inside.storage_offset()
     end = extent(inside.shape, inside.stride(), begin)
@@ -81,9 +83,7 @@ graphs read are tensors, such as `x.T`.
 """
 
 OWN_FUNCTIONS: Final = "fusewright."
-"""Where functions stand that capture puts in a graph to run graphs inside of it: they write to
-nothing outside.
-"""
+"""The package of the functions with which graphs run other graphs: they write to nothing outside."""
 
 _WRITING_FUNCTIONS: Final = frozenset(
     {
@@ -112,7 +112,7 @@ def written_storages(graph: fx.Graph) -> set[int]:
 
 
 def storages_written_by(node: fx.Node) -> set[int]:
-    """The same of one step."""
+    """The keys of the storages that one node writes to."""
     return _storages(_written(node)) if node_may_write(node) else set()
 
 

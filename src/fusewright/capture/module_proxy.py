@@ -19,16 +19,18 @@ class ProxyState:
 
     module: nn.Module
     call: Callable[..., Any]
-    """What a call of the proxy does."""
+    """The function that a call of the proxy calls."""
 
     wrap_another: Callable[[nn.Module], Any]
     """Makes a proxy of the same kind for a copy of the module."""
 
     reduced: Callable[[], tuple[Callable[..., Any], tuple[Any, ...]]]
-    """What pickle is told: what makes the proxy again, and the arguments ahead of the module."""
+    """Arguments of pickle's reduce protocol: the function that makes the proxy again, and its
+    arguments ahead of the module.
+    """
 
     owner: Any = None
-    """What made the proxy, which finds it here."""
+    """The object that made the proxy, such as a compiler, which finds itself here."""
 
 
 class ModuleProxy:
@@ -60,7 +62,9 @@ class ModuleProxy:
 _PROXY_CLASSES: Final[weakref.WeakValueDictionary[tuple[type, type], type]] = (
     weakref.WeakValueDictionary()
 )
-"""By the proxy's kind and the module's class; an entry lasts as long as a proxy of it."""
+"""Classes of proxies by the proxy's kind and the module's class; an entry lasts as long as a proxy
+of it.
+"""
 
 
 def proxy_of(kind: type[ModuleProxy], state: ProxyState) -> Any:

@@ -20,16 +20,16 @@ class Reason:
     """Stable short name, for logs, tests and documentation."""
 
     what: str
-    """What the program did, with details in braces."""
+    """The message: an account of what the program did, with details in braces."""
 
     why: str
     """Why that cannot be captured."""
 
     remedy: str
-    """What the user can change."""
+    """The advice to the user: a change that avoids the break."""
 
     def text(self, **details: object) -> str:
-        """What and why, with the details filled in."""
+        """The message with its explanation, the details filled in."""
         return f"{self.what.format(**details)}: {self.why.format(**details)}"
 
 

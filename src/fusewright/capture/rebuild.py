@@ -140,8 +140,8 @@ class FunctionWriter:
     def _write_recovery(
         self, recover: Recover, parameters: Sequence[str], free_names: Sequence[str]
     ) -> None:
-        """Where the graph's exception arrives: return what `recover` makes of the call as it was
-        written, or raise on.
+        """Write the handler of the graph's exception: return what `recover` makes of the call as it
+        was written, or raise on.
         """
         code = self.code
         code.place(self._graph_failed)

@@ -1,4 +1,4 @@
-"""What the user says of the sizes of arguments: `compile(…, dynamic_shapes=…)`.
+"""The user's statements on the sizes of arguments: `compile(…, dynamic_shapes=…)`.
 
     batch = torch.export.Dim("batch", max=64)
     dynamic_shapes={"x": {0: batch}, "pairs": [(batch, 3), None], "n": Dim.AUTO}
@@ -106,8 +106,8 @@ class SaidShapes:
         return cls(by_name, positional, rest, is_module)
 
     def of_tensor(self, source: Source, rank: int) -> dict[int, Rule]:
-        """By dimension, what is said of the sizes of a tensor. Raises: SaidShape, where it has
-        other dimensions than was said.
+        """The rules for the sizes of a tensor, by dimension. Raises: SaidShape, where it has other
+        dimensions than was said.
         """
         said = self._at(source)
         if said is None:

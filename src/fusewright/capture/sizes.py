@@ -33,10 +33,10 @@ from fusewright.symbolic.nodes import Number, index_of, symbolic_float, symbolic
 from fusewright.symbolic.relations import at_least, equal
 
 LARGEST: Final = 2**63 - 1
-"""What integers that are symbols lie below, and their negatives."""
+"""The bound below which integers that are symbols, and their negatives, lie."""
 
 _ROOM: Final = 2**62
-"""What integers that are computed from symbols lie below: guards add to them in 64 bits."""
+"""The bound below which integers computed from symbols lie: guards add to them in 64 bits."""
 
 TEXTS: Final = (str, bytes)
 NUMBERS: Final = (int, float, complex)
@@ -174,14 +174,14 @@ class Sizes:
     """Called before the first symbol is made."""
 
     readings: dict[str, Reading] = field(default_factory=dict)
-    """By the symbol's name."""
+    """Readings by the symbol's name."""
 
     _marked: list[tuple[str, Symbol]] = field(default_factory=list)
     _named: dict[str, tuple[str, Number]] = field(default_factory=dict)
-    """By a name that the user gave: the first place of such a size, and the size."""
+    """The first place of a size, and the size, by the name that the user gave it."""
 
     _layout: list[Assumption] = field(default_factory=list)
-    """How strides follow from sizes."""
+    """Strides as products of sizes."""
 
     # -- what becomes a symbol --------------------------------------------------------------------
 
@@ -273,7 +273,7 @@ class Sizes:
     ) -> tuple[Number, ...]:
         extents: list[Number] = list(strides)
         products: dict[int, Number] = {1: 1}
-        """By the stride seen: what it is made of."""
+        """The product of sizes that each stride seen is."""
         for dim in sorted(range(len(sizes)), key=lambda dim: (strides[dim], hints[dim])):
             stride = strides[dim]
             if stride in products:
@@ -400,8 +400,8 @@ class Sizes:
     # -- what has to hold -------------------------------------------------------------------------
 
     def close(self) -> ShapeGuard | None:
-        """What has to hold of the numbers read for the captured code to be right; None when none is
-        a symbol. Nothing more may be assumed from here on.
+        """The relations that must hold of the numbers read for the captured code to be right; None
+        when none is a symbol. Nothing more may be assumed from here on.
 
         MarkedDimension: a dimension that the user has marked would have to keep its size.
         """

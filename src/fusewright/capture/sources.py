@@ -23,7 +23,7 @@ class Source:
     """
 
     form: ClassVar[str] = ""
-    """How the user would write the source, which is `{0}`."""
+    """The source as the user would write it, with `{0}` for its base."""
 
     _hash: int = field(init=False, repr=False, compare=False)
     """Computed once, from the fields with the base's own hash: paths are long, and much looked up.
@@ -46,7 +46,7 @@ class Source:
         return None
 
     def root(self) -> Source:
-        """Where the path begins."""
+        """The source at which the path begins."""
         source: Source = self
         while source.base is not None:
             source = source.base

@@ -1,4 +1,5 @@
-"""What the versions of one function differ in, so that the last of them can be for all.
+"""The differences between the versions of one function, so that the last of them can be for
+all.
 
 for name in names:              The rest of the function behind the break is one resume function,
     x = layers[name](x)         which is given `name`, another one in each round. Each version is
@@ -20,7 +21,9 @@ from fusewright.capture.sources import LocalSource, Source
 def varying_values(
     versions: Sequence[GuardSet], locals: dict[str, Any], function: FunctionType
 ) -> set[Source]:
-    """Where the immutable objects are for which the versions do not hold, half of them at least."""
+    """The places of the immutable objects for which the versions do not hold, half of them at
+    least.
+    """
     failing = (version.failing(locals, function) for version in versions)
     sources = Counter(_value(check, locals) for check in failing if check is not None)
     return {

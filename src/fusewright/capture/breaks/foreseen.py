@@ -22,7 +22,7 @@ from fusewright.errors import Unsupported
 
 
 class ForeseenBreaks:
-    """Where the next calls break, which run natively because of a break around them."""
+    """Breaks expected of the next calls, which run natively because of a break around them."""
 
     def __init__(self) -> None:
         self._error: Unsupported | None = None

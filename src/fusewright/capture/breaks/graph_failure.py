@@ -1,4 +1,5 @@
-"""What happens when a compiled graph raises while it runs: the call runs again, as it was written.
+"""Recovery from a compiled graph that raises while it runs: the call runs again, as it was
+written.
 
     def f(x, i):
         g0, = compiled(x, i)              # raises: an index is out of range
@@ -77,8 +78,8 @@ def writes_last(compiled: Callable[..., Any]) -> bool:
 
 
 def entry_of(compiled: Callable[..., Any]) -> Callable[..., Any]:
-    """What a frame calls with the inputs: the same as `compiled`, with less around it where the
-    backend offers that.
+    """The function that a frame calls with the inputs: `compiled`, or what the backend offers that
+    does the same with less around it.
     """
     entry: Callable[..., Any] = getattr(compiled, "entry", compiled)
     return entry

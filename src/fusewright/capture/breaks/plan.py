@@ -1,4 +1,4 @@
-"""How a call is traced, and how again: capture tries one plan after the other.
+"""Plans for tracing a call: capture tries one plan after the other.
 
 The first plan is to trace the call to its end. An attempt that fails raises `Again` with the next
 one: to stop before the instruction that cannot be captured, or at an earlier one, or to leave
@@ -14,17 +14,17 @@ from fusewright.errors import Call, Unsupported
 from fusewright.records import record, replace
 
 WIDER: Final = 32
-"""How many instructions are looked at first for a place to break, and how many times as many when
-none of them is one.
+"""The number of instructions searched first for a place to break, and the factor by which it grows
+while none of them is one.
 """
 
 
 @record(kw_only=True)
 class Plan:
-    """How one attempt traces a call."""
+    """The way in which one attempt traces a call."""
 
     stop: int = -1
-    """How many instructions of the function itself to execute; -1 for all."""
+    """The number of instructions of the function itself to execute; -1 for all."""
 
     error: Unsupported | None = None
     """Why the attempt stops there."""
@@ -33,12 +33,12 @@ class Plan:
     """The place to stop at, where capture of a call around this one has shown it."""
 
     window: int = 0
-    """How many instructions before `stop` are searched for the last place where generated code can
-    make all that is live; 0: the attempt breaks at `stop`.
+    """The number of instructions before `stop` that are searched for the last place where generated
+    code can make all that is live; 0: the attempt breaks at `stop`.
     """
 
     permissions: Permissions = ALL_ALLOWED
-    """What the graph may contain."""
+    """Contents that the graph is allowed to have."""
 
     def whole(self) -> Plan:
         """A plan to trace the call to its end, with the same permissions."""

@@ -1,4 +1,4 @@
-"""What one compiled callable knows of its graph breaks from one call to the next."""
+"""The graph breaks of one compiled callable, kept from one call to the next."""
 
 from __future__ import annotations
 

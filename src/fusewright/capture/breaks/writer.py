@@ -88,7 +88,7 @@ class Interruption:
 
     @property
     def live_values(self) -> list[Value]:
-        """What must exist when the instruction is executed and after it."""
+        """The values that must exist when the instruction is executed and after it."""
         frame = self.frame
         on_stack = [_passed_value(entry) for entry in frame.stack]
         variables = [frame.locals[name] for name in sorted(self.live_names) if name in frame.locals]
@@ -99,8 +99,8 @@ class Interruption:
 
 
 def interruption(frame: Frame, resumes: ResumeTable) -> Interruption | None:
-    """How to go on natively from where a frame stopped; None when the instruction there must not
-    leave its function.
+    """The interruption by which a frame goes on natively from where it stopped; None when the
+    instruction there must not leave its function.
     """
     original, position = resumes.locate(frame.code, frame.position)
     instruction = frame.program.instructions[frame.position]
@@ -417,7 +417,7 @@ class BreakWriter(FunctionWriter):
         self.code.make_function(target, closure=bool(cells))
 
     def _first_argument(self) -> Value | None:
-        """What `super()` without arguments needs in the first place."""
+        """The argument that `super()` without arguments looks for in the first slot."""
         name = first_argument(self.stop.original)
         return None if name is None else _local(self.stop.frame, name)
 
@@ -440,7 +440,7 @@ def _local(frame: Frame, name: str) -> Value | None:
 
 
 def _passed_value(entry: Any) -> Value | None:
-    """What is passed for an entry of the stack; None for what the resume function makes itself."""
+    """Passed for an entry of the stack; None for what the resume function makes itself."""
     match entry:
         case SavedException(handled=handled):
             return handled
@@ -451,7 +451,7 @@ def _passed_value(entry: Any) -> Value | None:
 
 
 def merge_keywords(function: Any, keywords: dict[str, Any], added: Any) -> None:
-    """What `DICT_MERGE` does, called by generated code."""
+    """Do what `DICT_MERGE` does; called by generated code."""
     module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
     place = "" if module in (None, "builtins") else f"{module}."
     text = str(function) if name is None else f"{place}{name}()"

@@ -77,7 +77,7 @@ def assemble(unit: CodeUnit) -> CodeType:
 
 
 class _Pools:
-    """Where constants, names and variables stand in the new code object."""
+    """The positions of constants, names and variables in the new code object."""
 
     def __init__(self, unit: CodeUnit) -> None:
         self.unit = unit
@@ -171,7 +171,7 @@ class _Item:
     """An instruction on its way to bytes."""
 
     encoding: Encoding | None
-    """None for a label."""
+    """The encoding of the instruction; None for a label."""
 
     operand: int
     """The operand with its flag bits; that of a jump is known once the layout is."""
@@ -184,7 +184,7 @@ class _Item:
 
     @property
     def extended(self) -> int:
-        """How many `EXTENDED_ARG`s come before the instruction itself."""
+        """The number of `EXTENDED_ARG`s before the instruction itself."""
         return self.size - 1 - self.encoding.caches if self.encoding else 0
 
 

@@ -76,7 +76,7 @@ class Builder:
 
     @contextmanager
     def protected(self, handler: Instruction, stack_depth: int) -> Iterator[None]:
-        """What is appended in this block goes to `handler` when it raises.
+        """Instructions appended in this block go to `handler` when they raise.
 
         The handler finds the first `stack_depth` values of the stack and the exception above them.
         """
@@ -88,7 +88,7 @@ class Builder:
             self.region = outer
 
     def enter_region(self, region: ExceptionRegion) -> None:
-        """What is appended next lies in `region`."""
+        """Put the instructions appended from here on into `region`."""
         self.region = region
         if VERSION.raises_before_calls:
             self.emit("NOP")  # for a call that comes first

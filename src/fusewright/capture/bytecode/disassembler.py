@@ -57,8 +57,8 @@ def disassemble(code: CodeType, *, keep_pairs: bool = False) -> CodeUnit:
 
 
 def taken_apart(code: CodeType) -> CodeUnit:
-    """What `disassemble` gives, made once in the life of `code`; not to be changed. Told apart by
-    identity: code that compares equal may stand on other lines.
+    """The unit that `disassemble` makes of `code`, kept for the life of `code`; not to be changed.
+    Code objects are told apart by identity: code that compares equal may stand on other lines.
     """
     key = id(code)
     entry = _UNITS.get(key)

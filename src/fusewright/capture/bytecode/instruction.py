@@ -67,7 +67,7 @@ class Instruction:
 
 @record(eq=False)
 class ExceptionRegion:
-    """Where control goes when an instruction of the region raises."""
+    """The handler to which control goes when an instruction of the region raises."""
 
     handler: Instruction
     """First instruction of the handler. The stack is cut to `stack_depth`, then the offset of the
@@ -75,7 +75,7 @@ class ExceptionRegion:
 
     stack_depth: int
     saves_offset: bool = False
-    """What `dis` calls lasti: a `RERAISE` of the handler restores the place that raised first."""
+    """Called lasti by `dis`: a `RERAISE` of the handler restores the place that raised first."""
 
 
 @record(eq=False)
@@ -128,7 +128,7 @@ class CodeUnit:
 
     @property
     def parameter_count(self) -> int:
-        """How many of `local_names` are parameters, `*args` and `**kwargs` included."""
+        """The number of `local_names` that are parameters, `*args` and `**kwargs` included."""
         variable = bool(self.flags & CO_VARARGS) + bool(self.flags & CO_VARKEYWORDS)
         return self.argument_count + self.keyword_only_count + variable
 

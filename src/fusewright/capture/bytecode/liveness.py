@@ -1,4 +1,4 @@
-"""Which variables may still be read, at each instruction: the classic backward analysis."""
+"""The variables that may still be read at each instruction: the classic backward analysis."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def always_raises(instructions: Sequence[Instruction], start: int) -> bool:
 def _successors(
     instructions: Sequence[Instruction], index: int, index_of: dict[Instruction, int]
 ) -> Iterator[int]:
-    """Where control may go from an instruction, exceptions aside."""
+    """The indices to which control may go from an instruction, exceptions aside."""
     instruction = instructions[index]
     if isinstance(instruction.argument, Instruction):
         yield index_of[instruction.argument]

@@ -34,7 +34,7 @@ class End(Enum):
     """Why control does not go on with the next instruction."""
 
     JUMPS = auto()
-    """It always goes to the target."""
+    """An unconditional jump."""
 
     LEAVES = auto()
     """The function returns or raises."""
@@ -46,8 +46,8 @@ class Operation:
 
     name: str
     effect: Effect | None
-    """How many values it takes off the stack and leaves there; for some a function of the operand.
-    None where only the versions' own records tell, or it is in no code object.
+    """The numbers of values that it takes off the stack and leaves there; for some a function of
+    the operand. None where only the versions' own records tell, or it is in no code object.
     """
 
     when_jumping: Effect | None = None
@@ -233,12 +233,12 @@ OPERATIONS: Final = {operation.name: operation for operation in _ROWS}
 
 
 def consumed(instruction: Instruction) -> int:
-    """How many values of the stack the instruction takes or looks at."""
+    """The number of values of the stack that the instruction takes or looks at."""
     return _effect(instruction, jumps=False)[0]
 
 
 def produced(instruction: Instruction, jumps: bool) -> int:
-    """How many values stand in the place of the consumed ones afterwards.
+    """The number of values that stand in the place of the consumed ones afterwards.
 
     `jumps` asks for the instruction's target; it makes no difference to one without a target.
     """

@@ -47,13 +47,13 @@ from fusewright.records import field, record, replace
 
 
 class Slot(enum.Enum):
-    """What one entry of the value stack is, and so how a prologue puts it back."""
+    """The kind of an entry of the value stack, which decides how a prologue puts it back."""
 
     VALUE = enum.auto()
     """An object, which is passed."""
 
     NULL = enum.auto()
-    """What CPython keeps beside a callable."""
+    """The NULL that CPython keeps beside a callable."""
 
     EXCEPTION = enum.auto()
     """The exception handled before the one that is passed, which is being handled from here on."""
@@ -80,8 +80,9 @@ class ResumePoint:
 
     shape: Shape
     passed_first: int
-    """How many slots at the top come first among the parameters; the others follow from the
-    bottom, then the locals."""
+    """The number of slots at the top that come first among the parameters; the others follow from
+    the bottom, then the locals.
+    """
 
     locals: tuple[str, ...]
     """The local variables that are bound and may be read again."""
@@ -92,11 +93,11 @@ class ResumePoint:
 
 @record
 class _Origin:
-    """What a resume function's code was made of; stands among its constants."""
+    """The code and position behind a resume function; stands among its constants."""
 
     code: CodeType
     position: int
-    """Where it goes on."""
+    """The index of the instruction at which the function goes on."""
 
     prologue_length: int
 

@@ -1,4 +1,4 @@
-"""How deep a code unit's value stack gets, found by following its control flow."""
+"""The greatest depth of a code unit's value stack, computed by following its control flow."""
 
 from __future__ import annotations
 

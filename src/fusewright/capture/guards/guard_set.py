@@ -92,8 +92,8 @@ class GuardSet:
         return self.checks[index].failure(tested)
 
     def facts(self) -> Iterator[tuple[Check, str, str, Location | None]]:
-        """What is tested, in words: the check, what is read, what is expected, the user's line.
-        Relations between sizes, which several checks read for, are told one by one.
+        """The tests in words: the check, what is read, what is expected, the user's line. Relations
+        between sizes, which several checks read for, are told one by one.
         """
         related = False
         for check in self.checks:

@@ -1,4 +1,4 @@
-"""How the inputs of a graph lie in memory beside each other.
+"""The placement of a graph's inputs in memory beside each other.
 
 A backend may compute `y * 2` before it writes the new value of `x` back, unless the two share
 memory. So where a graph writes, which of its inputs share memory is part of what was captured:
@@ -27,7 +27,7 @@ READ_ONLY: Final = -1
 
 @record
 class Placement:
-    """How a tensor lies in memory beside the other inputs of its graph."""
+    """The placement of a tensor in memory beside the other inputs of its graph."""
 
     group: int
     """Tensors of one group share a storage; those of different groups share no byte. `READ_ONLY`:
@@ -41,7 +41,7 @@ class Placement:
     """Bytes from the storage's beginning; None: it does not matter, the group has no other."""
 
     count: int
-    """How many tensors are compared."""
+    """The number of tensors that are compared."""
 
     @property
     def metadata(self) -> tuple[int, int, int, int]:
@@ -60,8 +60,8 @@ class Placement:
 def placements(
     tensors: Sequence[torch.Tensor], written: Sequence[bool], restrided: Container[int] = ()
 ) -> tuple[Placement, ...] | None:
-    """How each of the tensors lies in memory; None where different storages overlap. `written`:
-    which of them the graph may write to. `restrided`: numbers of those whose offset in the storage
+    """The placement of each of the tensors; None where different storages overlap. `written`: which
+    of them the graph may write to. `restrided`: numbers of those whose offset in the storage
     matters in any case.
     """
     spans = [_span(tensor, number) for number, tensor in enumerate(tensors)]
@@ -101,5 +101,5 @@ def _span(tensor: torch.Tensor, number: int) -> tuple[int, int]:
 
 
 def _offset(tensor: torch.Tensor) -> int:
-    """Where the tensor begins in its storage, in bytes."""
+    """The offset of the tensor in its storage, in bytes."""
     return int(tensor.storage_offset()) * tensor.itemsize

@@ -51,7 +51,7 @@ from fusewright.native import GuardProgram
 from fusewright.records import field, record
 
 Step = tuple[Any, ...]
-"""How the program loads an object from another, or from the frame; see native/guard_steps.c."""
+"""A load of an object from another, or from the frame; see native/guard_steps.c."""
 
 Test = tuple[str, Any]
 
@@ -122,8 +122,8 @@ STEPS: Final[dict[type[Source], Callable[[Any, CodeType], tuple[Step, ...]]]] = 
     ReducedSource: lambda source, code: (("reduced",),),
     ShownSource: lambda source, code: (("shown",),),
 }
-"""How the program comes from a source's base to what the source names, in the frame of a code.
-A size or stride is read by the guard of shapes.
+"""The step from a source's base to the object that the source names, by the source's class, in the
+frame of a code. A size or stride is read by the guard of shapes.
 """
 
 
@@ -146,10 +146,12 @@ class _TreeBuilder:
         self.root = _Node(())
         self.code = code
         self.groups = 0
-        """How many guards compare objects with each other."""
+        """The number of guards that compare objects with each other."""
 
         self._nodes: dict[int, _Node] = {}
-        """By the identity of sources, which share their beginnings and outlive the builder."""
+        """Nodes by the identity of sources, which share their beginnings and outlive the
+        builder.
+        """
 
     def add(self, guard: Guard) -> None:
         """Put a guard's tests on the nodes of what they test."""

@@ -32,7 +32,7 @@ class Reading:
 
 INTEGER_ITSELF: Final = 1 << 20
 REAL_ITSELF: Final = INTEGER_ITSELF + 1
-"""How the native floor is told to read an integer or a float, and not a size of a tensor."""
+"""The dimensions that stand for an integer or a float itself, and not for a size of a tensor."""
 
 _OPERATIONS: Final = {
     name: code
@@ -45,10 +45,10 @@ _OPERATIONS: Final = {
         )
     )
 }  # fmt: skip
-"""What the native floor computes; see native/guard_sizes.c."""
+"""Operations that the native guard program computes; see native/guard_sizes.c."""
 
 _REAL_OPERATIONS: Final = {"min": "real min", "max": "real max", "mod": "real %"}
-"""By operator of a `Real`, the name of the operation where that is another."""
+"""The operation of each operator of a `Real` that has another name there."""
 
 Code = list[tuple[int, int]]
 
@@ -124,7 +124,7 @@ class ShapeGuard:
             yield self._words(assumption.relation), assumption.location
 
     def _places(self) -> dict[str, str]:
-        """By symbol: where its number is read, as the user would write it."""
+        """The place where each symbol's number is read, as the user would write it."""
         return {reading.symbol.name: reading.source.expression() for reading in self.readings}
 
     def _words(self, relation: Relation | RealRelation) -> str:
@@ -150,7 +150,7 @@ class SizesExpected:
     """
 
     objects: int
-    """How many objects are read in all."""
+    """The number of objects read in all."""
 
     code: tuple[tuple[int, int], ...]
     """The relations, as the native floor runs them."""
@@ -167,7 +167,7 @@ class SizesExpected:
 
     @property
     def why_unread(self) -> str:
-        """What is said behind an object of which the numbers cannot be read."""
+        """Words added to an object whose numbers cannot be read."""
         return "" if self._is_float else ", which has no such sizes"
 
     def __str__(self) -> str:

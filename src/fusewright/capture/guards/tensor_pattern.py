@@ -1,4 +1,6 @@
-"""What a guard expects of a tensor: class, dispatch keys, dtype, device, sizes and strides."""
+"""Properties that a guard expects of a tensor: class, dispatch keys, dtype, device, sizes and
+strides.
+"""
 
 from __future__ import annotations
 

@@ -178,8 +178,8 @@ def construct(machine: Machine, cls: Value, /, *arguments: Value, **keywords: Va
 
 
 def _classes(machine: Machine, value: Value) -> Any:
-    """What stands as the second argument of `isinstance`: classes, tuples of them, unions, and
-    generic types, which are guarded to be these very objects. Raises NotConstant.
+    """The second argument of `isinstance`: classes, tuples of them, unions, and generic types,
+    which are guarded to be these very objects. Raises NotConstant.
     """
     if isinstance(value, TupleValue):
         return tuple(_classes(machine, item) for item in value.items(machine))

@@ -111,7 +111,7 @@ def _make_class(
 def _runs_code_of_the_program(
     bases: tuple[Any, ...], keywords: dict[str, Any], content: dict[str, Any]
 ) -> str | None:
-    """What of the program's own would run for real if its class was made now; None for nothing."""
+    """The program's own code that would run for real if its class was made now; None for none."""
     resolved = types.resolve_bases(bases)
     metaclasses = [keywords.get("metaclass", type), *map(type, resolved)]
     if not all(map(_runs_no_code, metaclasses)):
@@ -167,7 +167,7 @@ def call_with_names(
 
 
 def _part_of_class(function: Callable[..., Any]) -> Any:
-    """What makes a descriptor or a field, for real, of functions that never run."""
+    """A handler that makes a descriptor or a field for real, of functions that never run."""
 
     def make(machine: Machine, /, *arguments: Value, **keywords: Value) -> Any:
         try:

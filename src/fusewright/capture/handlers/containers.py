@@ -282,7 +282,7 @@ def update(
 def update_ordered(
     machine: Machine, mapping: Any, source: Value | None = None, /, **keywords: Value
 ) -> None:
-    """By a subclass's own `__setitem__`, where `dict.update` writes past it."""
+    """Update by a subclass's own `__setitem__`, where `dict.update` writes past it."""
     parts = [] if source is None else [source]
     if source is not None and not _has_keys(machine, source):
         parts = [ListValue(list, [pair]) for pair in machine.items(source)]

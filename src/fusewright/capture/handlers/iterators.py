@@ -1,5 +1,5 @@
-"""What iterators mean: `iter`, `next`, those of the built-in containers, `zip` and its like, the
-iterators of itertools that are written in C, and generators.
+"""Handlers of iterators: `iter`, `next`, the iterators of the built-in containers, `zip` and its
+like, the iterators of itertools that are written in C, and generators.
 
 Each says how it is made again at its present position, so that it outlives a graph break.
 """
@@ -367,7 +367,7 @@ def cycle(machine: Machine, iterable: Value) -> Value:
     iterator = machine.iterate(iterable)
     saved: list[Value] = []
     position = -1
-    """Where in `saved` a further round is; -1 in the first, which reads the iterator."""
+    """The position in `saved` of a further round; -1 in the first, which reads the iterator."""
 
     def advance(machine: Machine) -> Value | None:
         nonlocal position

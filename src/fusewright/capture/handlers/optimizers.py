@@ -114,8 +114,8 @@ handles(optimizers.foreach_addcdiv_)(_scaled(foreach_addcdiv_, "value", "scalars
 
 
 def _on_lists(step: Callable[..., None]) -> Callable[..., Any]:
-    """What one operator does to all parameters is taken apart into operators on lists: compiled,
-    those are few kernels too.
+    """Take apart an operator on all parameters into operators on lists, which are few kernels too
+    when compiled.
     """
 
     def call(
@@ -228,7 +228,7 @@ _choosing(min, smaller)
 
 
 def lerp_(tensor: Any, end: Any, weight: Any) -> Any:
-    """Where eager is given a number, it computes in single precision at least."""
+    """Interpolate by a number, as eager does: in single precision at least."""
     if tensor.dtype in (torch.float16, torch.bfloat16):
         return tensor.copy_(tensor.float().lerp(end.float(), weight.float()))
     return tensor.lerp_(end, weight.to(tensor.dtype))

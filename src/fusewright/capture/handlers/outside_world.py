@@ -1,5 +1,5 @@
-"""What acts on the world outside the program, or asks it something: each is a graph break that says
-why.
+"""Functions that act on the world outside the program, or ask it something: each is a graph break
+that says why.
 """
 
 from __future__ import annotations

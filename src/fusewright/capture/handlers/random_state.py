@@ -247,7 +247,7 @@ def enter_numpy(numpy_random: ModuleType) -> None:
         getattr(numpy_random.RandomState, name): name
         for name in ("random", "uniform", "normal", "rand", "randn", "random_sample")
     }
-    """By method of a generator: the function of the module that draws a number with it."""
+    """The module's function that draws with each method of a generator."""
 
     @handles(type(numpy_random.seed).__call__)
     def call_numpy(machine: Machine, function: Value, *arguments: Value) -> Any:

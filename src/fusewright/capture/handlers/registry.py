@@ -20,8 +20,8 @@ from fusewright.capture.values.constant import CONSTANT_TYPES
 from fusewright.records import record, replace
 
 Handler = Callable[..., Any]
-"""What a call means on values: given the machine and the arguments, it returns a value (None
-stands for Python's None), or DECLINED, to let the next way be tried.
+"""A function that performs a call on values: given the machine and the arguments, it returns a
+value (None stands for Python's None), or DECLINED, to let the next way be tried.
 """
 
 H = TypeVar("H", bound=Handler)
@@ -44,8 +44,8 @@ class Meaning:
 
 
 MEANINGS: Final[dict[Any, Meaning]] = {}
-"""By the callable itself: a C function, a method descriptor, a class, or a Python function; of what
-a library's function returns, a closure, by its code.
+"""The row of each callable, by the callable itself (a C function, a method descriptor, a class or a
+Python function) or, for closures that a library's function returns, by their code.
 """
 
 _NONE: Final = Meaning()
@@ -146,7 +146,7 @@ DECLINED: Final = _Declined()
 # -- rows for modules that a program may not import ------------------------------------------------
 
 _WAITING: Final[dict[str, Callable[[ModuleType], object]]] = {}
-"""By module: what enters the rows of its functions."""
+"""The function that enters a module's rows, by the module's name."""
 
 
 def when_imported(name: str) -> Callable[[Callable[[ModuleType], None]], None]:

@@ -1,4 +1,4 @@
-"""What torch's own functions mean where they do not simply belong in the graph: modes, queries,
+"""Handlers of torch's own functions that do not simply belong in the graph: modes, queries,
 modules, parameters.
 """
 
@@ -65,7 +65,7 @@ def read_descriptor(
 def bind_method_in_c(
     machine: Machine, method: Value, instance: Value, owner: Value | None = None
 ) -> Value:
-    """What reading a method of a class written in C++ gives."""
+    """Bind a method of a class written in C++."""
     return MethodValue(machine.attribute(method, "__func__"), instance)
 
 
@@ -73,7 +73,7 @@ def bind_method_in_c(
 def call_method_in_c(
     machine: Machine, method: Value, /, *arguments: Value, **keywords: Value
 ) -> Value:
-    """What reading it through its class gives: the method as it stands there."""
+    """Call a method of a class written in C++, read through its class."""
     function = machine.attribute(method, "__func__")
     return machine.call(function, list(arguments), keywords)
 
@@ -252,7 +252,9 @@ def torch_assert(machine: Machine, condition: Value, message: Value) -> Any:
 def get_lazy_property(
     machine: Machine, descriptor: Value, instance: Value, owner: Value | None = None
 ) -> Any:
-    """What a distribution computes when it is asked for; through its class, an object of a kind."""
+    """A property that a distribution computes when asked for it; through its class, an object of a
+    kind.
+    """
     real = descriptor.real()
     if real is MISSING or instance.python_type() is not type(None):
         return DECLINED
@@ -270,8 +272,8 @@ def max_pool1d(
     ceil_mode: Value = FALSE,
     return_indices: Value = FALSE,
 ) -> Any:
-    """By the operator that gives places too, which takes symbolic sizes. Without gradients eager
-    runs another one on the CPU, whose result is row-major.
+    """Pool by the operator that gives places too, which takes symbolic sizes. Without gradients
+    eager runs another one on the CPU, whose result is row-major.
     """
     if not isinstance(input, TensorValue):
         return DECLINED
@@ -296,8 +298,9 @@ def max_pool1d(
 
 @handles(torch.nn.functional.interpolate)
 def interpolate(machine: Machine, /, input: Value, *arguments: Value, **keywords: Value) -> Any:
-    """Where sizes are symbolic, torch computes rows by an index, which keeps the layout of the
-    input; its kernel for rows gives a row-major result. Means of areas are of another kernel.
+    """Interpolate in the layout that eager gives. Where sizes are symbolic, torch computes rows by
+    an index, which keeps the layout of the input; its kernel for rows gives a row-major result.
+    Means of areas are of another kernel.
     """
     if not isinstance(input, TensorValue) or not torch_compat.has_symbolic_geometry(input.fake):
         return DECLINED

@@ -22,12 +22,12 @@ from fusewright.capture.values.objects import ObjectValue, reads_by_thread
 
 
 class AttributeDictionaries:
-    """Which existing objects have which `__dict__`, of those whose attributes were looked at."""
+    """The `__dict__` of each existing object whose attributes were looked at."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
         self._owners: dict[int, list[ObjectValue]] = {}
-        """By the identity of their `__dict__`, which they keep alive."""
+        """Objects by the identity of their `__dict__`, which they keep alive."""
 
     def shared(self, owner: ObjectValue, dictionary: dict[str, Any]) -> DictValue | None:
         """The value of an object's `__dict__`, if the program has that dict by another way too."""

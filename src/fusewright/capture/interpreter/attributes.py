@@ -25,13 +25,13 @@ from fusewright.records import record
 
 @record
 class WrittenAttribute:
-    """What the traced program set on a class that exists."""
+    """An attribute that the traced program set on an existing class."""
 
     value: Value
 
 
 def find_class_attribute(cls: type, name: str) -> Any:
-    """What the first class in the method resolution order that has the name holds for it; MISSING
+    """The attribute of the first class in the method resolution order that has the name; MISSING
     for none.
     """
     for base in cls.__mro__:
@@ -41,7 +41,7 @@ def find_class_attribute(cls: type, name: str) -> Any:
 
 
 def class_attribute_source(cls: type, name: str) -> Source | None:
-    """Where a class attribute is read again; None for a class whose attributes never change."""
+    """The source of a class attribute; None for a class whose attributes never change."""
     if cls.__flags__ & IMMUTABLE_TYPE:
         return None
     return TypeAttributeSource(ConstantSource(cls), name)
@@ -50,7 +50,7 @@ def class_attribute_source(cls: type, name: str) -> Source | None:
 def bind(
     machine: Machine, raw: Any, source: Source | None, instance: Value | None, cls: type
 ) -> Value:
-    """What reading a class attribute gives, through `instance` or through the class (None)."""
+    """The value of a class attribute read through `instance` or through the class (None)."""
     match raw:
         case WrittenAttribute(value=value):
             return _bind_written(machine, value, instance, cls)

@@ -79,8 +79,8 @@ def _truth(value: SymbolicValue) -> torch.SymBool:
 
 
 def _expected(frame: Frame, jump: int) -> bool | None:
-    """What the condition of a jump has to be for the program not to raise; None where it raises on
-    either side, or on none.
+    """The truth that a jump's condition must have for the program not to raise; None where it
+    raises on either side, or on none.
     """
     instructions = frame.program.instructions
     target = instructions[jump].argument

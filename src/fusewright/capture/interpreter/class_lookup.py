@@ -1,5 +1,5 @@
-"""What classes hold, as the traced program sees it: guarded where they exist, changed where the
-program changed them, and real but unguarded where it made them.
+"""The attributes of classes as the traced program sees them: guarded where they exist, changed
+where the program changed them, and real but unguarded where it made them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class ClassLookup:
     # -- reading ---------------------------------------------------------------------------------
 
     def attribute(self, cls: type, name: str) -> Found:
-        """What the class or a base holds for a name, unbound (or MISSING), and where; guarded."""
+        """The attribute of the class or a base, unbound (or MISSING), and its source; guarded."""
         if self._made or self._written:
             return self._search(cls, cls.__mro__, name)
         key = (cls, name)
@@ -125,17 +125,17 @@ class ClassLookup:
         self._made[id(object)] = (object, recipe)
 
     def made(self, object: Any) -> Value | None:
-        """How an object is made that is another in each call; None for any other object."""
+        """The recipe of an object that each call makes anew; None for any other object."""
         entry = self._made.get(id(object)) if self._made else None
         return None if entry is None else entry[1]
 
     def recipes(self) -> list[Value]:
-        """How all those are made that are others in each call."""
+        """The recipes of all objects that each call makes anew."""
         return [recipe for _, recipe in self._made.values() if recipe is not None]
 
     def recipes_behind(self, value: Value) -> list[Value]:
-        """How those are made that a value's object needs: itself, its class, or what it is read
-        from.
+        """The recipes of the objects that a value's object needs: itself, its class, or what it is
+        read from.
         """
         if not self._made:
             return []

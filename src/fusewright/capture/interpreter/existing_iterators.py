@@ -180,9 +180,9 @@ def _parts(iterator: Iterator[Any]) -> tuple[Any, ...]:
 
 
 def _items_left(iterator: Iterator[Any], outer: bool = False) -> tuple[int, ...] | None:
-    """How far an iterator, or each of those that it draws from, is from its end; None where it, or
-    one of those, cannot be taken apart. `outer`: whether another moves it on, which for one that
-    calls a function would call it again.
+    """The number of items left in an iterator and in each of those that it draws from; None where
+    it, or one of those, cannot be taken apart. `outer`: whether another moves it on, which for one
+    that calls a function would call it again.
     """
     if type(iterator) not in TYPES or (outer and isinstance(iterator, map | filter)):
         return None

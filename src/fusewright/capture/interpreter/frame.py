@@ -31,7 +31,7 @@ NULL: Final = _Null()
 
 @record
 class SavedException:
-    """What stands on the stack below the handling of an exception: the one handled before."""
+    """The exception handled before, which stands on the stack below the handling of another."""
 
     previous: Value | None
     """The exception that was being handled when this one was caught; None for none."""
@@ -40,7 +40,9 @@ class SavedException:
     """The exception being handled from here on."""
 
     raised_at: int
-    """How many instructions its frame had executed when it was raised, the raising one included."""
+    """The number of instructions its frame had executed when it was raised, the raising one
+    included.
+    """
 
 
 @record
@@ -63,7 +65,7 @@ value.
 
 @record
 class Region:
-    """Where an exception raised by an instruction goes, by position."""
+    """The handler of an exception that an instruction raises, by position."""
 
     handler: int
     stack_depth: int
@@ -76,7 +78,7 @@ class Program:
 
     steps: list[tuple[Handler, Any]]
     instructions: Sequence[Instruction]
-    """What the steps were made of."""
+    """The instructions of which the steps were made."""
 
     lines: list[int]
     """The line that is being executed, by position of the next instruction."""
@@ -147,7 +149,7 @@ def _load_program(
 
 
 def stopped_generator(raised: Value) -> ExceptionValue:
-    """What becomes of a StopIteration that leaves a generator."""
+    """The RuntimeError that a StopIteration becomes when it leaves a generator."""
     error = ExceptionValue(RuntimeError, [ConstantValue("generator raised StopIteration")])
     error.known |= {"__cause__": raised, "__context__": raised}
     return error
@@ -211,10 +213,11 @@ class Frame:
         self.raised_at = 0
         """The count at which an exception was last caught here."""
         self.stop = -1
-        """How many instructions to execute before stopping; -1 for all."""
+        """The number of instructions to execute before stopping; -1 for all."""
         self.limit = self.pause = 0
-        """How many instructions may be executed, those of calls made here taken off; and how many
-        until the frame stops or has executed too many."""
+        """The number of instructions that may be executed, those of calls made here taken off; and
+        the number until the frame stops or has executed too many.
+        """
 
     @property
     def line(self) -> int:

@@ -47,12 +47,14 @@ class GeneratorFrame(Frame):
         self.started = False
         self.running = False
         self.result: Value = NONE
-        """What the generator has returned, until that is told once."""
+        """The value that the generator has returned, until it has been handed out."""
         self.place = self.machine.location()
-        """Where its function is defined."""
+        """The place where the generator's function is defined."""
         root = self.machine.root
         self.made_at = 0 if root is None else root.executed
-        """How many instructions of the outermost frame were executed then."""
+        """The number of instructions that the outermost frame had executed when the generator was
+        made.
+        """
         self.machine.generators.append(self)
 
     @property
@@ -72,8 +74,8 @@ class GeneratorFrame(Frame):
         return False
 
     def _passes_on_exit(self, position: int) -> int | None:
-        """Where a handler raises GeneratorExit again, since it is nothing but `except` clauses of
-        classes that this is no instance of; None for every other handler.
+        """The position at which a handler raises GeneratorExit again, since it is nothing but
+        `except` clauses of classes that this is no instance of; None for every other handler.
         """
         names = [instruction.name for instruction in self.program.instructions]
         steps = self.program.steps
@@ -239,7 +241,7 @@ class GeneratorFrame(Frame):
         return [entry for entry in entries if isinstance(entry, Value)]
 
     def _parameter(self, name: str) -> Value:
-        """What is passed for a parameter of the real generator's function."""
+        """The value passed for a parameter of the real generator's function."""
         if not name.startswith(".s"):
             return self.locals[name.removeprefix(".") if name not in self.locals else name]
         entry = self._whole_stack[int(name.removeprefix(".s"))]
@@ -247,7 +249,7 @@ class GeneratorFrame(Frame):
 
 
 def _slot(entry: Any) -> Slot | OffsetSlot:
-    """What an entry of the stack is to the code that puts it back."""
+    """The kind of a stack entry for the code that puts it back."""
     match entry:
         case SavedException():
             return Slot.EXCEPTION
@@ -266,7 +268,7 @@ def stop_value(raised: Value) -> Value:
 
 
 def finish_send(frame: Frame, result: Value) -> None:
-    """What `SEND` leaves when its receiver is at its end: the result, from 3.12 on above it."""
+    """Leave what `SEND` does when its receiver is at its end: the result, from 3.12 on above it."""
     if "SEND" in VERSION.effects_when_jumping:
         frame.stack.pop()
     frame.stack.append(result)

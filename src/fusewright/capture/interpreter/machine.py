@@ -86,13 +86,15 @@ _LIBRARY_DIRECTORIES: Final = (
     torch.__path__[0],
     os.path.dirname(os.path.dirname(os.path.dirname(__file__))),
 )
-"""Where torch's own Python and ours stand: never the place that a user wants to hear of."""
+"""Directories of torch's own Python and ours, which messages never name as the place of an
+error.
+"""
 
 _PROGRAMS: Final = Programs(OPCODES, unknown_opcode)
 
 _FORWARD_LEVEL: Final = GlobalSource("_current_level", "torch.autograd.forward_ad")
-"""Where torch keeps `torch_compat.forward_level()`. Graphs lose the tangents of forward
-differentiation, so tensors that have one are no inputs.
+"""The variable in which torch keeps `torch_compat.forward_level()`. Graphs lose the tangents of
+forward differentiation, so tensors that have one are no inputs.
 """
 
 
@@ -102,7 +104,7 @@ class WithFinalizer:
 
     value: Value
     made_at: int
-    """How many instructions of the outermost frame were executed then."""
+    """The number of instructions that the outermost frame had executed then."""
 
     place: Location | None
 
@@ -111,7 +113,7 @@ class Machine:
     """One capture of one frame."""
 
     longest: ClassVar = 1_000_000
-    """How many instructions are executed at most, in a second or a few: twelve layers of BERT take
+    """The number of instructions executed at most, in a second or a few: twelve layers of BERT take
     14,000, a step of Adam for 400 parameters 125,000.
     """
 
@@ -154,8 +156,8 @@ class Machine:
         self.guards: dict[tuple[Kind, Source | None, Any], Guard] = {}
         self.inputs: list[TensorValue] = []
         self.restrided: dict[int, Unsupported | None] = {}
-        """By key of an input's storage in which the program counts from the beginning: why it may
-        not write there, or None.
+        """Storages of inputs in which the program counts from the beginning, by their keys: the
+        refusal of a write there, or None.
         """
 
         self.shapes: list[SymbolicShape | None] = []
@@ -166,11 +168,11 @@ class Machine:
         """Calls in compiled code that leave random generators where tracing left its own."""
         self.frames: list[Frame] = []
         self.steps_left = self.longest
-        """How many more instructions may be executed."""
+        """The number of instructions that may still be executed."""
         self.generators: list[GeneratorFrame] = []
         """Frames of the generators that the program made."""
         self.finalizers: list[WithFinalizer] = []
-        """Other objects that the program made whose end runs code."""
+        """Objects made by the program, besides generators, whose end runs code."""
         self.regions: list[InferenceRegionValue | IndexRegionValue] = []
         self.root: Frame | None = None
         """The outermost frame, once it runs."""
@@ -194,7 +196,7 @@ class Machine:
         """Constants that have a source, and no guard until they are looked at."""
         self._locations: dict[tuple[str, int], Location] = {}
         self._texts: dict[tuple[str, int, str], str] = {}
-        """How a traceback prints a line of a function, by file, line number and function."""
+        """Lines of functions as a traceback prints them, by file, line number and function."""
         self.guard(GuardKind.GLOBAL_STATE, None)
         self.guard(GuardKind.EQUALS, _FORWARD_LEVEL, torch_compat.forward_level())
 
@@ -239,8 +241,8 @@ class Machine:
         return Unsupported(text, self.location(), reason.remedy, reason.name, calls)
 
     def failure(self, error: Exception) -> Unsupported:
-        """What is raised for an error of the interpreter's own, so that the statement runs as it
-        is.
+        """The refusal that an exception of the machine's own becomes, so that the statement runs as
+        it is.
         """
         match error:
             case Unsupported():
@@ -441,7 +443,9 @@ class Machine:
         self.finalizers.append(WithFinalizer(value, executed, self.location()))
 
     def hash_key(self, value: Value) -> Hashable:
-        """What stands for a value in a dict or set. Raises TypeError in the program for none."""
+        """The hashable that stands for a value in a dict or set. Raises TypeError in the program
+        for none.
+        """
         if isinstance(value, TupleValue):
             self.read_all([value])
         self.keys.note(value)
@@ -467,7 +471,7 @@ class Machine:
     # -- attributes ------------------------------------------------------------------------------
 
     def class_attribute(self, cls: type, name: str) -> tuple[Any, Source | None]:
-        """What the class or a base holds for a name, unbound (or MISSING), and where; guarded."""
+        """The attribute of the class or a base, unbound (or MISSING), and its source; guarded."""
         return self.classes.attribute(cls, name)
 
     def note_made(self, object: Any, recipe: Value | None) -> None:
@@ -597,8 +601,8 @@ class Machine:
         return node, fake
 
     def _read_number(self, tensor: torch.Tensor, source: Source) -> torch.Tensor | None:
-        """What a buffer holds when the call begins, with a guard; None where that was seen to vary,
-        or the graph may have changed it through another input.
+        """The content of a buffer when the call begins, with a guard; None where it was seen to
+        vary, or the graph may have changed it through another input.
         """
         storage = tensor.untyped_storage().data_ptr()
         sharing = [value for value in self.inputs if has_memory(value.object)]
@@ -611,7 +615,7 @@ class Machine:
         return tensor.detach().clone()
 
     def input_sources(self) -> list[Source]:
-        """Where the graph's inputs are read, in the order of its placeholders."""
+        """The sources of the graph's inputs, in the order of its placeholders."""
         readings = self.sizes.readings
         sources = [readings[name].source for name in self.builder.symbols]
         for tensor in self.inputs:
@@ -683,7 +687,7 @@ def _setattr_none(owner: Any, name: str) -> None:
 
 
 def _guard_key(expected: Any) -> Any:
-    """What tells two guards of one kind and source apart."""
+    """The key that tells two guards of one kind and source apart."""
     if expected is None or type(expected) in (str, int, bool) or isinstance(expected, Source):
         return expected
     return id(expected)

@@ -1,4 +1,4 @@
-"""Which dicts hold global variables: those of modules, and of functions made with others."""
+"""The dicts that hold global variables: those of modules, and of functions made with others."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Namespaces:
         self._machine = machine
         root = Namespace(root_globals, _module_of(root_globals), is_root=True)
         self._found = {id(root_globals): root}
-        """By the identity of their dicts, which they keep alive."""
+        """Namespaces by the identity of their dicts, which they keep alive."""
 
     def of(self, dictionary: dict[str, Any], origin: Source | None = None) -> Namespace:
         """The variables in the dict of a module or function, read from `origin` where it is no

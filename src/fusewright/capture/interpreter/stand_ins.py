@@ -199,8 +199,8 @@ def _stand_in_class(name: str, special: frozenset[str]) -> type[StandIn]:
 
 
 def _special_methods(machine: Machine, cls: type) -> frozenset[str]:
-    """Which of `ANSWERS` a class has; guarded, since a function in C looks for some and does
-    something else without them.
+    """The special methods among `ANSWERS` that a class has; guarded, since a function in C looks
+    for some and does something else without them.
     """
     if cls.__flags__ & IMMUTABLE_TYPE:
         return frozenset(name for name in ANSWERS if getattr(cls, name, None) is not None)

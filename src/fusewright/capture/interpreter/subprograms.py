@@ -99,7 +99,9 @@ class _Tracing:
         """Nodes of the graph around, which the function reads."""
 
     def call(self, *arguments: Any, **keywords: Any) -> Any:
-        """What the transform calls in place of the function, on fakes of its own kind."""
+        """Interpret the function; the transform calls this in its place, on fakes of its
+        own kind.
+        """
         machine, outer = self.machine, self.machine.builder
         builder = machine.builder = SubgraphBuilder(outer)
         try:

@@ -138,7 +138,7 @@ def call_graph(
 
 
 def _called_name(function: Any) -> str:
-    """What a report calls a function, or a method that stands by its name."""
+    """The name in reports of a function, or of a method that stands by its name."""
     return function if isinstance(function, str) else function_name(function)
 
 

@@ -1,4 +1,4 @@
-"""From an object that exists to its value: one row a kind of object, by class."""
+"""The values of objects that exist: one row a kind of object, by class."""
 
 from __future__ import annotations
 

@@ -1,1 +1,3 @@
-"""What stands on the symbolic stack: one file a kind of Python value; `base` is the protocol."""
+"""Values, which stand on the symbolic stack: one file a kind of Python value; `base` is the
+protocol.
+"""

@@ -1,5 +1,5 @@
-"""What every captured value is: a Python object of the traced program, known without running the
-program.
+"""The base of all captured values: a value stands for a Python object of the traced program, known
+without running the program.
 
 A value stands for one object. It knows the object's class, its source (None for an object that the
 traced program made itself) and how generated code can make it again. What operations *do* is not
@@ -91,7 +91,7 @@ class Value:
     __slots__ = ("source",)
 
     source: Source | None
-    """Where the object was read from; None when the traced program made it."""
+    """The source from which the object was read; None when the traced program made it."""
 
     def __init__(self, source: Source | None = None) -> None:
         self.source = source
@@ -165,9 +165,7 @@ class Value:
 def evaluate(
     machine: Machine, function: Callable[..., Any], /, *arguments: Any, **keywords: Any
 ) -> Any:
-    """What a function of known objects gives, called now. What it raises is raised in the traced
-    program.
-    """
+    """Call a function of known objects now. An exception of its is raised in the traced program."""
     try:
         return function(*arguments, **keywords)
     except Exception as error:

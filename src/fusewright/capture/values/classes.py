@@ -135,8 +135,8 @@ Parts = Value | tuple[Value, ...] | dict[str, Value]
 
 
 class MadeValue(Value):
-    """How a class, or a descriptor in one, is made that the traced program made: what stands for it
-    while tracing never leaves, and generated code makes another in each call.
+    """The recipe of a class, or of a descriptor in one, that the traced program makes: the object
+    that stands for it while tracing never leaves, and generated code makes another in each call.
     """
 
     __slots__ = ("arguments", "attributes", "cls", "function", "steps")
@@ -147,7 +147,7 @@ class MadeValue(Value):
         self.function = function
         self.arguments = arguments
         self.steps: list[Callable[[Any], Any]] = []
-        """What was called with it at once, such as a decorator that changes a class."""
+        """Calls made with it at once, such as of a decorator that changes a class."""
         self.attributes: dict[str, Any] = {}
         """The attributes that the program set afterwards; MISSING for one that it deleted."""
 

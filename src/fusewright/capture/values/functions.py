@@ -60,12 +60,12 @@ class Namespace:
         alone.
         """
         self.origin = origin
-        """Where a dictionary that is no module's is read from."""
+        """The source of a dictionary that is no module's."""
         self.known: dict[str, Any] = {}
         self.written: dict[str, None] = {}
 
     def source(self, name: str) -> Source:
-        """Where a variable is read from."""
+        """The source of a variable."""
         if self.is_root:
             return GlobalSource(name)
         if self.module is None and self.origin is not None:
@@ -73,7 +73,7 @@ class Namespace:
         return GlobalSource(name, self.module)
 
     def dictionary_source(self) -> Source | None:
-        """Where the dictionary itself is read from."""
+        """The source of the dictionary itself."""
         if self.module is not None:
             return AttributeSource(ModuleSource(self.module), "__dict__")
         return self.origin
@@ -310,7 +310,7 @@ class FunctionValue(ObjectValue):
 
 
 def default_source(origin: Source, key: Any) -> Source:
-    """Where a default value stands: by position in `__defaults__`, by name in `__kwdefaults__`."""
+    """The source of a default value: by position in `__defaults__`, by name in `__kwdefaults__`."""
     return ItemSource(origin, key) if isinstance(key, int) else DictItemSource(origin, key)
 
 

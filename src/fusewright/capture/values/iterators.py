@@ -225,7 +225,7 @@ class ExistingIteratorValue(IteratorValue):
         self._apart: IteratorValue | None = None
         self.has_state = has_state
         self.steps = 0
-        """How often the program has moved it on."""
+        """The number of times that the program has moved it on."""
         self.outer: Any = None
         """The iterator that alone moves it on, such as one that enumerates it."""
 

@@ -113,7 +113,9 @@ class DictValue(ObjectValue):
     # -- primitives ------------------------------------------------------------------------------
 
     def _hashed(self, machine: Machine, key: Value) -> Hashable:
-        """What stands for a key. In a dict that exists it matters which object that is."""
+        """The hashable that stands for a key. In a dict that exists it matters which object that
+        is.
+        """
         is_constant_key = isinstance(key, ConstantValue)
         if not (self.object is MISSING or is_constant_key) and has_own_hash(key.python_type()):
             raise machine.unsupported(reasons.OWN_HASH, key=key.describe())
@@ -234,7 +236,7 @@ class DictValue(ObjectValue):
                 machine.guard(kind, self._key_source(machine, key), real)
 
     def size(self, machine: Machine) -> int:
-        """How many items there are."""
+        """The number of items."""
         self._guard_keys(machine)
         return len(self._entries)
 
@@ -295,7 +297,7 @@ class DictValue(ObjectValue):
         return is_old and item.source == self._item_source(hashed)
 
     def _item_source(self, hashed: Hashable) -> Source:
-        """Where the item of an existing dict is read from."""
+        """The source of an item of an existing dict."""
         assert self.source is not None, "the dict exists"
         if isinstance(hashed, _BY_POSITION):
             return DictValueSource(DictValuesSource(self.source), self._positions[hashed])
@@ -383,7 +385,7 @@ class InstanceDictValue(Value):
             self.remove(machine, key)
 
     def size(self, machine: Machine) -> int:
-        """How many attributes the object has itself."""
+        """The number of attributes that the object has itself."""
         return len(self.keys(machine))
 
     def keys(self, machine: Machine) -> list[Value]:

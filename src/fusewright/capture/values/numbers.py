@@ -127,7 +127,7 @@ def has_symbols(values: Sequence[Value]) -> bool:
 
 
 def number_of(value: Value) -> Any:
-    """What torch and Python's own operators compute with. Raises NotConstant."""
+    """The operand that torch and Python's own operators compute with. Raises NotConstant."""
     if isinstance(value, SequenceValue):
         return [number_of(item) for item in value.read_items()]
     return value.number if isinstance(value, SymbolicValue) else value.to_python()

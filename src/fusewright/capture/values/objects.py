@@ -227,8 +227,8 @@ class ObjectValue(Value):
         return slot is MISSING
 
     def slot(self, machine: Machine, name: str) -> Value:
-        """What a descriptor written in C reads: a `__slots__` entry, or a part of a built-in
-        object.
+        """The object that a descriptor written in C reads: a `__slots__` entry, or a part of a
+        built-in object.
         """
         if self.known.get(name, MISSING) is not MISSING:
             known_part: Value = self.known[name]
@@ -284,8 +284,8 @@ class ObjectValue(Value):
         return machine.bind(getter, source, self, self.cls)
 
     def generic_attribute(self, machine: Machine, name: str) -> Value:
-        """What `object.__getattribute__` does: data descriptor, instance, other descriptor. Raises
-        TracedError.
+        """Read an attribute as `object.__getattribute__` does: data descriptor, instance, other
+        descriptor. Raises TracedError.
         """
         raw, source = machine.class_attribute(self.cls, name)
         if name == "__dict__" and reads_by_thread(self.cls):
@@ -516,7 +516,7 @@ def handled_by_callers(machine: Machine) -> Value:
 
 
 CHAIN: Final = ("__cause__", "__context__", "__suppress_context__")
-"""What links an exception to others."""
+"""The attributes that link an exception to others."""
 
 
 class ExceptionValue(ObjectValue):

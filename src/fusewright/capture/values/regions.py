@@ -9,7 +9,7 @@ from fusewright.capture.values.base import Value
 
 
 class InferenceRegionValue(Value):
-    """What `torch.inference_mode` enters and leaves.
+    """The region that `torch.inference_mode` enters and leaves.
 
     It cannot be made again in generated code: where the graph breaks inside such a region, the
     region is entered and left for real, between graphs.

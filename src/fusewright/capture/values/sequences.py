@@ -21,7 +21,7 @@ def sequence_base(cls: type) -> type[Any]:
 
 
 class SequenceValue(ObjectValue):
-    """What lists and tuples share: items in order. Those of an existing sequence are wrapped when
+    """The base of lists and tuples: items in order. Those of an existing sequence are wrapped when
     they are read.
     """
 
@@ -45,7 +45,7 @@ class SequenceValue(ObjectValue):
 
     @property
     def size(self) -> int:
-        """How many items there are."""
+        """The number of items."""
         self.look()
         return len(self._items)
 
@@ -156,7 +156,7 @@ class DequeValue(ListValue):
         self.maximum = maximum
         """The most items that it holds; None for any number."""
         self.times_changed = 0
-        """How often it was changed in a way that its iterators do not survive."""
+        """The number of changes that its iterators do not survive."""
 
     def key(self) -> Hashable:
         raise TypeError(f"unhashable type: '{self.cls.__module__}.{self.cls.__qualname__}'")

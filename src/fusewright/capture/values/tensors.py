@@ -206,7 +206,7 @@ class TensorMethodValue(Value):
 
 
 class GraphObjectValue(Value):
-    """What a call in the graph gave that is no tensor, and lives in the graph alone: the function
+    """A result of a call in the graph that is no tensor, and lives in the graph alone: the function
     that `torch.func.vjp` makes.
     """
 
@@ -291,7 +291,7 @@ class UnknownValue(Value):
         raise self.refusal()
 
     def key(self) -> Hashable:
-        """Which entry of a dict it is nobody knows."""
+        """Break the graph: nobody knows which entry of a dict it is."""
         raise self.refusal()
 
     def get_attribute(self, machine: Machine, name: str) -> Value:

@@ -1,4 +1,4 @@
-"""How CPython 3.11 writes programs."""
+"""The bytecode of CPython 3.11."""
 
 from __future__ import annotations
 

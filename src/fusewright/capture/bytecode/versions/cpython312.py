@@ -1,4 +1,4 @@
-"""How CPython 3.12 writes programs."""
+"""The bytecode of CPython 3.12."""
 
 from __future__ import annotations
 

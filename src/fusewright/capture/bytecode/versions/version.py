@@ -1,4 +1,4 @@
-"""What differs between CPython versions, as the fields of one record that each version fills in."""
+"""The differences between CPython versions, as fields of one record that each version fills in."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Emission = tuple[str, Any]
 """An instruction's name and argument."""
 
 Effect = tuple[int, int] | Callable[[Any], tuple[int, int]]
-"""How many values an instruction takes off the stack and leaves there, given its argument."""
+"""Values that an instruction takes off the stack, and leaves there, given its argument."""
 
 
 CLOSURE = 8
@@ -21,7 +21,7 @@ CLOSURE = 8
 
 
 class Operand(Enum):
-    """What an operation's operand stands for, hence how it is encoded and decoded."""
+    """The meaning of an operation's operand, which decides how it is encoded and decoded."""
 
     NONE = auto()
     INTEGER = auto()
@@ -114,7 +114,7 @@ class Version:
     """Argument count, names of the last ones -> what comes after the arguments."""
 
     make_closure: Sequence[Emission]
-    """What comes after cells and code object to make a function with these cells."""
+    """Emits the instructions that make a function of the cells and the code object on the stack."""
 
 
 BINARY_OPERATORS: tuple[str, ...] = (

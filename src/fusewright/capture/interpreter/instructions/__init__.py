@@ -1,4 +1,4 @@
-"""What each bytecode instruction does, one row an instruction, by theme: a file to each."""
+"""The execution of each bytecode instruction: a handler an instruction, a file a theme."""
 
 from __future__ import annotations
 

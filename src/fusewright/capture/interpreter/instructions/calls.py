@@ -71,8 +71,9 @@ INTRINSICS: Final[dict[int, Handler]] = {
     5: operators.positive,
     6: containers.list_to_tuple,
 }
-"""What `CALL_INTRINSIC_1` does, by operand. The others belong to asynchronous generators, to the
-interactive prompt, to `import *` and to the syntax of type parameters."""
+"""The functions of `CALL_INTRINSIC_1`, by operand. The others belong to asynchronous generators, to
+the interactive prompt, to `import *` and to the syntax of type parameters.
+"""
 
 
 @opcode("CALL_INTRINSIC_1")

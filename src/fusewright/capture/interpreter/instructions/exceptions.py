@@ -36,7 +36,7 @@ def raise_exception(frame: Frame, count: int) -> Value | None:
 
 
 def _exception(frame: Frame, raised: Value, otherwise: str) -> Value:
-    """What `raise` raises: an exception, or an instance of a class of exceptions."""
+    """The exception that `raise` raises: its operand, or an instance of a class of exceptions."""
     if isinstance(raised, ClassValue) and issubclass(raised.cls, BaseException):
         raised = frame.machine.call(raised, [])
     if not issubclass(raised.python_type(), BaseException):
