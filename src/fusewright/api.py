@@ -28,7 +28,7 @@ from fusewright.capture.directives import (
     graph_break,
     is_compiling,
 )
-from fusewright.capture.said_shapes import SaidShapes
+from fusewright.capture.dynamic_shapes import DynamicShapes
 from fusewright.capture.sizes import mark_dynamic
 from fusewright.capture.trace import CALL_MODULE, root_call
 from fusewright.compilation import Compilation, Settings
@@ -88,7 +88,7 @@ def compile(
     Raises: ValueError for an unknown backend or mode, an option out of its range, or what is not
     available; TypeError for a target that is not callable or a class, for an unknown option, and
     for an argument of another type. When called: `Unsupported` and `RecompileLimitExceeded` under
-    `fullgraph` or strict, `BackendCompilerFailed`, and `SaidShape` where `dynamic_shapes` is wrong.
+    `fullgraph` or strict, `BackendCompilerFailed`, and `WrongShape` where `dynamic_shapes` errs.
     """
     keywords: dict[str, Any] = {
         "fullgraph": fullgraph,
@@ -119,7 +119,7 @@ def compile(
         backend_name=backend_name(backend),
         fullgraph=fullgraph,
         dynamic=dynamic,
-        said_shapes=_said_shapes(dynamic_shapes, target),
+        dynamic_shapes=_dynamic_shapes(dynamic_shapes, target),
         options=front_end_options({**(options or {}), **limit}),
         name=name,
     )
@@ -128,7 +128,7 @@ def compile(
         return compiled_module(target, Compiler(settings), again)
     kind = suspended_kind(target)
     if kind is not None:
-        return _left_alone(target, kind, settings)
+        return _uncompiled(target, kind, settings)
     return CompiledFunction(target, Compiler(settings), again)
 
 
@@ -141,14 +141,14 @@ def _check_dynamic(dynamic: Any, dynamic_shapes: Any, shapes_spec: Any) -> None:
         raise ValueError("dynamic says of all sizes what dynamic_shapes says of each: give one")
 
 
-def _said_shapes(said: Any, target: Callable[..., Any]) -> SaidShapes | None:
+def _dynamic_shapes(spec: Any, target: Callable[..., Any]) -> DynamicShapes | None:
     """What `dynamic_shapes` says of the arguments of a target."""
-    if said is None:
+    if spec is None:
         return None
     target = original_of(target)
     is_module = root_call(target, (), {})[0] is CALL_MODULE
     described = target.forward if isinstance(target, torch.nn.Module) else target
-    return SaidShapes.of(said, described, is_module=is_module)
+    return DynamicShapes.of(spec, described, is_module=is_module)
 
 
 def _check_target(target: Any) -> None:
@@ -161,7 +161,7 @@ def _check_target(target: Any) -> None:
         )
 
 
-def _left_alone(function: Callable[..., Any], kind: str, settings: Settings) -> Callable[..., Any]:
+def _uncompiled(function: Callable[..., Any], kind: str, settings: Settings) -> Callable[..., Any]:
     """A function that cannot be compiled, as it is, with a warning; an error where that is asked
     for.
     """

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, cast
 from torch import fx
 
 from fusewright.backends.registry import Backend
+from fusewright.capture.dynamic_shapes import DynamicShapes
 from fusewright.capture.guards import GuardSet
-from fusewright.capture.said_shapes import SaidShapes
 from fusewright.config import Options
 from fusewright.errors import Location
 from fusewright.records import field, record
@@ -31,7 +31,7 @@ class Settings:
     dynamic: bool | None = None
     """Whether sizes are symbols: None for those that were seen to vary."""
 
-    said_shapes: SaidShapes | None = None
+    dynamic_shapes: DynamicShapes | None = None
     """What the user says of the sizes of arguments."""
 
     options: Options = field(default_factory=Options)

@@ -27,12 +27,12 @@ from fusewright.capture.directives import (
 )
 from fusewright.capture.finalizers import holds_last_references
 from fusewright.capture.guards import Guard, GuardSet, build_guards
-from fusewright.capture.left_alone import (
+from fusewright.capture.sizes import SizeHistory
+from fusewright.capture.skipped_frames import (
     computes_with_tensors,
-    is_left_alone,
+    is_skipped,
     is_written_by_fx,
 )
-from fusewright.capture.sizes import SizeHistory
 from fusewright.capture.sources import LocalSource
 from fusewright.capture.trace import CALL_MODULE
 from fusewright.capture.versions import varying_values
@@ -192,7 +192,7 @@ class Compiler:
             return True
         if torch_disabled(frame.function) or compiled_by_torch(frame.function):
             return False
-        return is_left_alone(frame.code) and frame.code is not self.root
+        return is_skipped(frame.code) and frame.code is not self.root
 
     def _reduces_gradients(self, frame: Frame) -> bool:
         """Whether the call is one of a compiled `DistributedDataParallel`, which runs as it is: the
@@ -307,7 +307,7 @@ class Compiler:
         of_data = self.settings.options.of_data
         history = self._histories.setdefault(code, SizeHistory(self.settings.dynamic, of_data))
         if code is self.root:
-            history.said = self.settings.said_shapes
+            history.dynamic_shapes = self.settings.dynamic_shapes
         values, results = self.breaks.left_open(code)
         history.left_open.update(map(LocalSource, values))
         history.open_texts.update(map(LocalSource, results))

@@ -233,7 +233,7 @@ class MarkedDimension(FusewrightError):
         )
 
 
-class SaidShape(FusewrightError, ValueError):
+class WrongShape(FusewrightError, ValueError):
     """An argument has another shape than `dynamic_shapes` says."""
 
 

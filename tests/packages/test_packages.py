@@ -20,7 +20,7 @@ import pytest
 import torch
 
 import fusewright
-from fusewright.errors import PackageRefused, SaidShape, Unsupported, WrongArgument
+from fusewright.errors import PackageRefused, Unsupported, WrongArgument, WrongShape
 from fusewright.packages import container, loading
 
 SOURCE = Path(fusewright.__file__).parents[1]
@@ -386,7 +386,7 @@ def test_gradients_are_refused(tmp_path: Path) -> None:
 
 
 def test_wrong_words_about_sizes(tmp_path: Path) -> None:
-    with pytest.raises(SaidShape, match="and dynamic_shapes says at most 2"):
+    with pytest.raises(WrongShape, match="and dynamic_shapes says at most 2"):
         fusewright.aot_compile(
             lambda x: x + 1, (torch.ones(3),), None, tmp_path / "p",
             dynamic_shapes={"x": {0: DIM("n", max=2)}},

@@ -22,6 +22,7 @@ from torch import fx
 
 from fusewright import torch_compat
 from fusewright.capture import handlers, reasons
+from fusewright.capture.autograd_history import leaves
 from fusewright.capture.breaks import (
     Again,
     BreakTable,
@@ -49,7 +50,6 @@ from fusewright.capture.effects import (
 )
 from fusewright.capture.graph import ALL_ALLOWED, NeedsConstants, Permissions
 from fusewright.capture.guards import Guard, GuardKind, current_gpu, has_memory, placements
-from fusewright.capture.histories import leaves
 from fusewright.capture.interpreter.existing_iterators import keep_iterators_whole
 from fusewright.capture.interpreter.frame import Frame, SavedException, Stopped
 from fusewright.capture.interpreter.machine import Machine
@@ -68,7 +68,7 @@ from fusewright.capture.values.mappings import DictValue
 from fusewright.capture.values.numbers import SymbolicValue
 from fusewright.capture.values.tensors import TensorValue, UnknownValue
 from fusewright.context import WhileUsed
-from fusewright.errors import SaidShape, Unsupported
+from fusewright.errors import Unsupported, WrongShape
 from fusewright.modes import ModeChange, Modes, changed_modes, guarding_modes, restore
 from fusewright.records import record, replace
 
@@ -192,7 +192,7 @@ class Capture:
         function.__kwdefaults__ = self.function.__kwdefaults__
         stop, permissions = self.graph_break, self.machine.builder.permissions
         if stop is not None and stop.is_where_it_failed and permissions == ALL_ALLOWED:
-            self.breaks.foreseen.expect(stop.error)
+            self.breaks.predicted.expect(stop.error)
         self.machine.release()
         return function
 
@@ -237,10 +237,10 @@ def capture_call(
     given up before.
     """
     plan = Plan()
-    error = breaks.foreseen.take(function.__code__) if breaks else None
+    error = breaks.predicted.take(function.__code__) if breaks else None
     if error is not None:
         place = error.calls[0]
-        plan = Plan(stop=place.executed, error=error, foreseen=place)
+        plan = Plan(stop=place.executed, error=error, predicted=place)
     while True:
         try:
             return _attempt(function, arguments, breaks, history, plan)
@@ -261,7 +261,7 @@ def _attempt(
         on_failure.callback(machine.release)
         try:
             capture = _trace(machine, function, arguments, breaks, plan, modes)
-        except (Again, SaidShape):
+        except (Again, WrongShape):
             raise
         except TracedError as raised:
             raised.forget_frames()
@@ -289,7 +289,7 @@ def _better_plan(
     if isinstance(failure, NeedsConstants) and machine.sizes.take_as_constants(failure.symbols):
         return plan
     if isinstance(failure, Unsupported):
-        if plan.foreseen is not None:
+        if plan.predicted is not None:
             return plan.whole()
         executed = machine.root.executed if machine.root else 0
         if breaks is not None and executed and plan.error is None:
@@ -390,7 +390,7 @@ def _run(
         return machine.run(frame)
     except Stopped:
         assert plan.error is not None and breaks is not None, "a frame stops at a known break"
-        if plan.foreseen is not None and plan.foreseen.position != frame.position:
+        if plan.predicted is not None and plan.predicted.position != frame.position:
             raise plan.error from None
         _look_for_raised(frame, plan)
         place = interruption(frame, breaks.resumes)

@@ -83,7 +83,7 @@ graphs read are tensors, such as `x.T`.
 """
 
 OWN_FUNCTIONS: Final = "fusewright."
-"""The package of the functions with which graphs run other graphs: they write to nothing outside."""
+"""The package of the functions by which graphs run other graphs: they write to nothing outside."""
 
 _WRITING_FUNCTIONS: Final = frozenset(
     {

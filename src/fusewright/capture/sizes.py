@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import torch
 
+from fusewright.capture.dynamic_shapes import DynamicShapes, Kind, Rule
 from fusewright.capture.guards import Extents, Reading, ShapeGuard
-from fusewright.capture.said_shapes import Kind, Rule, SaidShapes
 from fusewright.capture.sources import (
     ConstantSource,
     DictItemSource,
@@ -24,7 +24,7 @@ from fusewright.capture.sources import (
     Source,
 )
 from fusewright.config import NOTHING, OfData
-from fusewright.errors import MarkedDimension, SaidShape
+from fusewright.errors import MarkedDimension, WrongShape
 from fusewright.ir.index import Symbol, integer
 from fusewright.ir.intervals import Bound
 from fusewright.records import field, record
@@ -91,7 +91,7 @@ class SizeHistory:
     def __init__(self, dynamic: bool | None = None, of_data: OfData = NOTHING) -> None:
         self.dynamic = dynamic
         self.of_data = of_data
-        self.said: SaidShapes | None = None
+        self.dynamic_shapes: DynamicShapes | None = None
         """The user's words on the arguments' sizes: `dynamic_shapes`."""
 
         self.constant: set[Source] = set()
@@ -198,12 +198,14 @@ class Sizes:
         sizes, strides = tuple(tensor.shape), tensor.stride()
         place = source.expression()
         varying = self.history.varying(place, (*sizes, *strides), _of_call(source))
-        said = self._said_of_tensor(tensor, source)
-        if said is not None:
-            named = {dim for dim, rule in said.items() if rule.kind is not Kind.STATIC}
+        rules = self._rules_of_tensor(tensor, source)
+        if rules is not None:
+            named = {dim for dim, rule in rules.items() if rule.kind is not Kind.STATIC}
             varying = {dim for dim in varying if dim >= tensor.dim() or dim in named}
             marks = {
-                dim: Mark(r.minimum, r.maximum) for dim, r in said.items() if r.kind is Kind.DYNAMIC
+                dim: Mark(r.minimum, r.maximum)
+                for dim, r in rules.items()
+                if r.kind is Kind.DYNAMIC
             } | dict(marks)
         varying |= set(marks)
         extents: list[Number] = list(sizes)
@@ -214,8 +216,8 @@ class Sizes:
                 extents[dim] = self._symbol(size, extent, max(mark.minimum or 2, 2), mark.maximum)
                 if dim in marks:
                     self._mark(extents[dim], extent)
-        for dim, rule in (said or {}).items():
-            self._check_said(rule, sizes[dim], extents[dim], ExtentSource(source, dim))
+        for dim, rule in (rules or {}).items():
+            self._check_rule(rule, sizes[dim], extents[dim], ExtentSource(source, dim))
         if all(isinstance(size, int) for size in extents):
             return None
         rank = tensor.dim()
@@ -224,32 +226,32 @@ class Sizes:
             tuple(extents), self._strides(extents, sizes, strides, source, open_strides)
         )
 
-    def _said_of_tensor(self, tensor: torch.Tensor, source: Source) -> dict[int, Rule] | None:
+    def _rules_of_tensor(self, tensor: torch.Tensor, source: Source) -> dict[int, Rule] | None:
         """The user's rules for the sizes of an argument; None where there are none at all."""
-        if self.history.said is None or not _of_call(source):
+        if self.history.dynamic_shapes is None or not _of_call(source):
             return None
-        return self.history.said.of_tensor(source, tensor.dim())
+        return self.history.dynamic_shapes.of_tensor(source, tensor.dim())
 
-    def _said_of_number(self, number: float, source: Source) -> Rule | None:
+    def _rule_of_number(self, number: float, source: Source) -> Rule | None:
         """The user's rule for an integer among the arguments; None where there is none."""
-        if self.history.said is None or not _of_call(source) or type(number) is not int:
+        if self.history.dynamic_shapes is None or not _of_call(source) or type(number) is not int:
             return None
-        return self.history.said.of_number(source)
+        return self.history.dynamic_shapes.of_number(source)
 
     def _mark(self, number: Number, source: Source) -> None:
         """Note that a number is to stay a symbol."""
         symbols = () if isinstance(number, int) else index_of(number).free()
         self._marked += [(source.expression(), symbol) for symbol in symbols]
 
-    def _check_said(self, rule: Rule, size: int, number: Number, source: Source) -> None:
-        """Raises: SaidShape, where the user says another size, or that it is one of another."""
+    def _check_rule(self, rule: Rule, size: int, number: Number, source: Source) -> None:
+        """Raises: WrongShape, where the user says another size, or that it is one of another."""
         place = source.expression()
         rule.check(size, place)
         if rule.name is None:
             return
         first, other = self._named.setdefault(rule.name, (place, number))
         if not bool(number == other):
-            raise SaidShape(
+            raise WrongShape(
                 f"{place} is {size}, and {first} is another: dynamic_shapes calls both {rule.name}"
             )
 
@@ -311,7 +313,7 @@ class Sizes:
 
     def _integer(self, number: int, source: Source) -> Number:
         varies = bool(self.history.varying(source.expression(), (number,), _of_call(source)))
-        rule = self._said_of_number(number, source)
+        rule = self._rule_of_number(number, source)
         if rule is not None and rule.kind is not Kind.AUTO:
             varies = rule.kind is Kind.DYNAMIC
         bounds = (2, None) if number > 0 else (None, -1)
@@ -321,7 +323,7 @@ class Sizes:
         if rule is not None and rule.kind is Kind.DYNAMIC:
             self._mark(symbolic, source)
         if rule is not None:
-            self._check_said(rule, number, symbolic, source)
+            self._check_rule(rule, number, symbolic, source)
         return symbolic
 
     def keep_in_range(self, number: torch.SymInt) -> None:
@@ -349,7 +351,7 @@ class Sizes:
             return False
         if source in self.history.constant or _of_a_constant(source):
             return False
-        rule = self._said_of_number(number, source)
+        rule = self._rule_of_number(number, source)
         if rule is not None and rule.kind is not Kind.AUTO:
             return rule.kind is Kind.DYNAMIC
         return self.history.varies(source.expression(), number, _of_call(source))

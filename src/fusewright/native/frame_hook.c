@@ -267,7 +267,7 @@ static PyObject *evaluate_wanted(PyThreadState *thread, InterpreterFrame *frame)
 }
 
 /* Whether a call of the code runs as it is: nothing but that is to be found out, quickly. */
-static bool is_left_alone(FrameCompiler *compiler, PyCodeObject *code)
+static bool is_skipped(FrameCompiler *compiler, PyCodeObject *code)
 {
     CodeRecord *record = frame_compiler_find(compiler, code);
     return record != NULL && record->entry_count == 0 && frame_compiler_declines(record);
@@ -282,7 +282,7 @@ static PyObject *evaluate_waited(PyThreadState *thread, InterpreterFrame *frame)
         return now->starting->code == code ? evaluate_start(thread, frame)
                                            : evaluate_unhooked(thread, frame, 0);
     }
-    bool wanted = now->root != NULL ? now->root == code : !is_left_alone(now->active, code);
+    bool wanted = now->root != NULL ? now->root == code : !is_skipped(now->active, code);
     if (!wanted || !frame_is_plain_call(frame)) {
         return evaluate_unhooked(thread, frame, 0);
     }

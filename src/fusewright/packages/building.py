@@ -15,8 +15,8 @@ import torch
 from fusewright import __version__
 from fusewright.aot import AtenGraph, specs, trace_inference
 from fusewright.capture import Capture, NotCaptured, capture_call
+from fusewright.capture.dynamic_shapes import DynamicShapes
 from fusewright.capture.guards import ShapeGuard
-from fusewright.capture.said_shapes import SaidShapes
 from fusewright.capture.sizes import SizeHistory
 from fusewright.capture.sources import (
     AttributeSource,
@@ -88,7 +88,7 @@ def aot_compile(
     best by default. `key`: signs the package.
 
     Raises: `Unsupported`, which names the line, for what would break the graph, and for a program
-    that trains, writes to tensors that it was given or returns what no package holds; `SaidShape`
+    that trains, writes to tensors that it was given or returns what no package holds; `WrongShape`
     where `dynamic_shapes` is wrong; PackageRefused on another architecture than x86-64; OSError
     where the file cannot be written.
     """
@@ -266,7 +266,9 @@ class _Call:
             is_module = function is CALL_MODULE
             module = self.target
             described = module.forward if isinstance(module, torch.nn.Module) else module
-            history.said = SaidShapes.of(dynamic_shapes, described, is_module=is_module)
+            history.dynamic_shapes = DynamicShapes.of(
+                dynamic_shapes, described, is_module=is_module
+            )
         try:
             capture = capture_call(function, self._locals, history=history)  # type: ignore[arg-type]
         except NotCaptured as failure:

@@ -1,4 +1,4 @@
-"""What `torch.export.Dim` says of a dimension. Seen in torch 2.11 to 2.15."""
+"""The dimensions that `torch.export.Dim` describes. Seen in torch 2.11 to 2.15."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import sys
 from typing import Any, NamedTuple
 
 
-class Said(NamedTuple):
-    """What an object of `torch.export` says of a dimension."""
+class DimensionSpec(NamedTuple):
+    """The kind and bounds of a dimension, as an object of `torch.export` describes it."""
 
     kind: str
     """`DYNAMIC`, `AUTO` or `STATIC`; `DERIVED` for one that is computed from others."""
@@ -17,19 +17,19 @@ class Said(NamedTuple):
     maximum: int | None
 
 
-def said_of_dimension(said: Any) -> Said | None:
-    """What a `Dim`, or `Dim.DYNAMIC` and the like, says; None for any other object. Who has one has
-    imported `torch.export`, which takes a while.
+def dimension_spec(spec: Any) -> DimensionSpec | None:
+    """The description by a `Dim`, or `Dim.DYNAMIC` and the like; None for any other object. A
+    program that has one has imported `torch.export`, which takes a while.
     """
     shapes: Any = sys.modules.get("torch.export.dynamic_shapes")
     if shapes is None:
         return None
-    if isinstance(said, shapes._DimHint):
-        return Said(said.type.name, None, said.min, said.max)
-    if not isinstance(said, shapes.Dim):
+    if isinstance(spec, shapes._DimHint):
+        return DimensionSpec(spec.type.name, None, spec.min, spec.max)
+    if not isinstance(spec, shapes.Dim):
         return None
-    if type(said) is not shapes.Dim:
-        return Said("DERIVED", None, None, None)
+    if type(spec) is not shapes.Dim:
+        return DimensionSpec("DERIVED", None, None, None)
     limit = sys.maxsize  # what torch writes for no limit
-    maximum = said.max if isinstance(said.max, int) and said.max < limit else None
-    return Said("DYNAMIC", said.__name__, said.min or None, maximum)
+    maximum = spec.max if isinstance(spec.max, int) and spec.max < limit else None
+    return DimensionSpec("DYNAMIC", spec.__name__, spec.min or None, maximum)

@@ -29,7 +29,7 @@ class Plan:
     error: Unsupported | None = None
     """Why the attempt stops there."""
 
-    foreseen: Call | None = None
+    predicted: Call | None = None
     """The place to stop at, where capture of a call around this one has shown it."""
 
     window: int = 0
@@ -64,7 +64,7 @@ class Plan:
         assert self.error is not None, "a frame stops at a known break"
         if self.stop - self.window <= 1:
             raise self.error
-        return replace(self, foreseen=None, window=max(self.window, 1) * WIDER)
+        return replace(self, predicted=None, window=max(self.window, 1) * WIDER)
 
 
 class Again(Exception):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from types import CodeType
 
-from fusewright.capture.breaks.foreseen import ForeseenBreaks
+from fusewright.capture.breaks.predicted import PredictedBreak
 from fusewright.capture.bytecode.resume import ResumeTable
 
 
@@ -14,7 +14,7 @@ class BreakTable:
 
     def __init__(self) -> None:
         self.resumes = ResumeTable()
-        self.foreseen = ForeseenBreaks()
+        self.predicted = PredictedBreak()
         self.native: set[CodeType] = set()
         """Code of resume functions that run as they are."""
 

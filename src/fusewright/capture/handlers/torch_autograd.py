@@ -13,9 +13,9 @@ from torch.autograd.graph import get_gradient_edge
 
 from fusewright import torch_compat
 from fusewright.capture import reasons
+from fusewright.capture.autograd_history import history
 from fusewright.capture.handlers.registry import handles, refusal
 from fusewright.capture.handlers.uninterpreted import guard_variables
-from fusewright.capture.histories import history
 from fusewright.capture.values.base import MISSING, Machine, Value
 from fusewright.capture.values.constant import FALSE, NONE, TRUE
 from fusewright.capture.values.functions import (

@@ -16,7 +16,7 @@ from fusewright.capture.values.base import Machine, TracedError, Value
 from fusewright.capture.values.constant import ConstantValue
 from fusewright.capture.values.functions import CellValue, FunctionValue, Namespace
 from fusewright.capture.values.objects import ExceptionValue
-from fusewright.errors import SaidShape, Unsupported
+from fusewright.errors import Unsupported, WrongShape
 from fusewright.records import record
 
 
@@ -277,7 +277,7 @@ class Frame:
                 self._unwind(error)
                 error.forget_frames()
                 continue
-            except (Unsupported, SaidShape, NeedsConstants, Stopped, Yielded):
+            except (Unsupported, WrongShape, NeedsConstants, Stopped, Yielded):
                 raise
             except Exception as error:
                 raise self.machine.failure(error) from error

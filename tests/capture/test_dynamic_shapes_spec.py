@@ -14,7 +14,7 @@ from torch.export import Dim
 
 import fusewright
 from fusewright.api import compilations
-from fusewright.errors import MarkedDimension, SaidShape
+from fusewright.errors import MarkedDimension, WrongShape
 
 
 def rows(*sizes: int) -> Tensor:
@@ -89,7 +89,7 @@ def test_sizes_of_one_name_are_equal() -> None:
     for size in (4, 7):
         function(rows(size, 2), rows(3, size))
     assert len(compilations(function)) == 1
-    with pytest.raises(SaidShape, match=r"y\.size\(1\) is 5, and x\.size\(0\) is another"):
+    with pytest.raises(WrongShape, match=r"y\.size\(1\) is 5, and x\.size\(0\) is another"):
         function(rows(4, 2), rows(3, 5))
     function(rows(6, 2), rows(3, 6))
     assert len(compilations(function)) == 1
@@ -111,7 +111,7 @@ def test_sizes_of_one_name_are_equal() -> None:
 def test_another_shape_than_was_said_is_an_error(said: Any, words: str) -> None:
     function = compiled(mean, said)
     for _ in range(2):
-        with pytest.raises(SaidShape, match=words):
+        with pytest.raises(WrongShape, match=words):
             function(rows(5, 3))
 
 

@@ -13,7 +13,7 @@ import torch
 
 import fusewright
 from fusewright.capture import frame_capture, reasons
-from fusewright.capture.breaks.foreseen import ForeseenBreaks
+from fusewright.capture.breaks.predicted import PredictedBreak
 from fusewright.capture.reasons import Reason
 from fusewright.errors import Call, Location, Unsupported
 from tests.capture.test_graph_breaks import compiled, graphs
@@ -148,24 +148,24 @@ def interrupted(reason: Reason) -> Unsupported:
 
 
 def test_a_capture_in_between_is_passed_over() -> None:
-    foreseen = ForeseenBreaks()
-    foreseen.expect(interrupted(reasons.TENSOR_VALUE))
-    found = foreseen.take(inner.__code__)
+    predicted = PredictedBreak()
+    predicted.expect(interrupted(reasons.TENSOR_VALUE))
+    found = predicted.take(inner.__code__)
     assert found is not None and [call.code.co_name for call in found.calls] == [
         "inner",
         "innermost",
     ]
 
 
-def test_what_is_foreseen_is_over_when_something_else_is_captured() -> None:
-    foreseen = ForeseenBreaks()
-    foreseen.expect(interrupted(reasons.TENSOR_VALUE))
-    assert foreseen.take(scaled.__code__) is None
-    assert foreseen.take(inner.__code__) is None
+def test_a_prediction_is_over_when_something_else_is_captured() -> None:
+    predicted = PredictedBreak()
+    predicted.expect(interrupted(reasons.TENSOR_VALUE))
+    assert predicted.take(scaled.__code__) is None
+    assert predicted.take(inner.__code__) is None
 
 
 @pytest.mark.parametrize("reason", [reasons.CLASS_MADE, reasons.NOT_KNOWN, reasons.TOO_DEEP])
 def test_what_capture_did_before_foretells_nothing(reason: Reason) -> None:
-    foreseen = ForeseenBreaks()
-    foreseen.expect(interrupted(reason))
-    assert foreseen.take(inner.__code__) is None
+    predicted = PredictedBreak()
+    predicted.expect(interrupted(reason))
+    assert predicted.take(inner.__code__) is None

@@ -4,7 +4,7 @@
     dynamic_shapes={"x": {0: batch}, "pairs": [(batch, 3), None], "n": Dim.AUTO}
 
 It says of each argument what `torch.export.export` takes: of a tensor, by dimension or for all of
-them in order; of a list or dict of arguments, item by item. A size of which nothing is said stays
+them in order; of a list or dict of arguments, item by item. A size that it does not mention stays
 as it is.
 """
 
@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from fusewright.capture.sources import DictItemSource, ItemSource, LocalSource, Source
-from fusewright.errors import SaidShape, did_you_mean
+from fusewright.errors import WrongShape, did_you_mean
 from fusewright.records import record
-from fusewright.torch_compat.dimensions import said_of_dimension
+from fusewright.torch_compat.dimensions import dimension_spec
 
 
 class Kind(enum.Enum):
@@ -41,38 +41,38 @@ class Rule:
     maximum: int | None = None
 
     def check(self, size: int, place: str) -> None:
-        """Raises: SaidShape, where it is another size than was said."""
+        """Raises: WrongShape, where the rule asks for another size."""
         if self.minimum is not None and size < self.minimum:
-            raise SaidShape(f"{place} is {size}, and dynamic_shapes says at least {self.minimum}")
+            raise WrongShape(f"{place} is {size}, and dynamic_shapes says at least {self.minimum}")
         if self.maximum is not None and size > self.maximum:
-            raise SaidShape(f"{place} is {size}, and dynamic_shapes says at most {self.maximum}")
+            raise WrongShape(f"{place} is {size}, and dynamic_shapes says at most {self.maximum}")
 
 
 STATIC: Final = Rule(Kind.STATIC)
 
 
-def _rule(said: Any) -> Rule:
+def _rule(spec: Any) -> Rule:
     """Raises: TypeError for what says nothing of a size; ValueError for what is not available."""
-    if said is None:
+    if spec is None:
         return STATIC
-    if type(said) is int:
-        return Rule(Kind.STATIC, None, said, said)
-    dimension = said_of_dimension(said)
+    if type(spec) is int:
+        return Rule(Kind.STATIC, None, spec, spec)
+    dimension = dimension_spec(spec)
     if dimension is None:
         raise TypeError(
             "dynamic_shapes says of a size a torch.export.Dim, Dim.DYNAMIC, Dim.AUTO, Dim.STATIC, "
-            f"a number or None, not {said!r}"
+            f"a number or None, not {spec!r}"
         )
     if dimension.kind == "DERIVED":
         raise ValueError(
-            f"dynamic_shapes: {said!r} is computed from another dimension, which is not available; "
+            f"dynamic_shapes: {spec!r} is computed from another dimension, which is not available; "
             "name a dimension of its own"
         )
     return Rule(Kind[dimension.kind], dimension.name, dimension.minimum, dimension.maximum)
 
 
 @record
-class SaidShapes:
+class DynamicShapes:
     """The user's rules for all arguments of one function."""
 
     by_name: Mapping[str, Any]
@@ -86,8 +86,8 @@ class SaidShapes:
     """Whether arguments are read from `args` and `kwargs` of that call."""
 
     @classmethod
-    def of(cls, said: Any, target: Callable[..., Any], *, is_module: bool) -> SaidShapes:
-        """Raises: TypeError and ValueError, for what cannot be said of this function."""
+    def of(cls, spec: Any, target: Callable[..., Any], *, is_module: bool) -> DynamicShapes:
+        """Raises: TypeError and ValueError, for a spec that does not fit this function."""
         parameters = inspect.signature(target).parameters
         kinds = inspect.Parameter
         rest = next((n for n, p in parameters.items() if p.kind is kinds.VAR_POSITIONAL), None)
@@ -95,7 +95,7 @@ class SaidShapes:
         positional = tuple(
             name for name, parameter in parameters.items() if parameter.kind in in_order
         )
-        by_name = _by_name(said, positional)
+        by_name = _by_name(spec, positional)
         for name, value in by_name.items():
             if name not in parameters:
                 raise ValueError(
@@ -106,31 +106,31 @@ class SaidShapes:
         return cls(by_name, positional, rest, is_module)
 
     def of_tensor(self, source: Source, rank: int) -> dict[int, Rule]:
-        """The rules for the sizes of a tensor, by dimension. Raises: SaidShape, where it has other
-        dimensions than was said.
+        """The rules for the sizes of a tensor, by dimension. Raises: WrongShape, where it has other
+        dimensions than the spec.
         """
-        said = self._at(source)
-        if said is None:
+        spec = self._at(source)
+        if spec is None:
             return {}
-        if isinstance(said, Mapping):
-            by_dimension = {dim + rank if dim < 0 else dim: each for dim, each in said.items()}
-        elif isinstance(said, Sequence):
-            by_dimension = dict(enumerate(said))
+        if isinstance(spec, Mapping):
+            by_dimension = {dim + rank if dim < 0 else dim: each for dim, each in spec.items()}
+        elif isinstance(spec, Sequence):
+            by_dimension = dict(enumerate(spec))
         else:
-            raise SaidShape(f"{source} is a tensor, of which dynamic_shapes says {said!r}")
-        whole = isinstance(said, Mapping) or len(said) == rank
+            raise WrongShape(f"{source} is a tensor, of which dynamic_shapes says {spec!r}")
+        whole = isinstance(spec, Mapping) or len(spec) == rank
         if not whole or any(not 0 <= dim < rank for dim in by_dimension):
-            raise SaidShape(
-                f"{source} has {rank} dimensions, of which dynamic_shapes says {said!r}"
+            raise WrongShape(
+                f"{source} has {rank} dimensions, of which dynamic_shapes says {spec!r}"
             )
         return {dim: _rule(each) for dim, each in by_dimension.items()}
 
     def of_number(self, source: Source) -> Rule:
         """The rule for an integer."""
-        said = self._at(source)
-        if isinstance(said, Mapping | Sequence):
-            raise SaidShape(f"{source} is a number, of which dynamic_shapes says {said!r}")
-        return _rule(said)
+        spec = self._at(source)
+        if isinstance(spec, Mapping | Sequence):
+            raise WrongShape(f"{source} is a number, of which dynamic_shapes says {spec!r}")
+        return _rule(spec)
 
     def _at(self, source: Source) -> Any:
         """The part of `dynamic_shapes` that is about a source; None: there is none."""
@@ -149,36 +149,36 @@ class SaidShapes:
         return None
 
 
-def _by_name(said: Any, positional: Sequence[str]) -> dict[str, Any]:
-    if isinstance(said, Mapping):
-        return dict(said)
-    if not isinstance(said, list | tuple):
+def _by_name(spec: Any, positional: Sequence[str]) -> dict[str, Any]:
+    if isinstance(spec, Mapping):
+        return dict(spec)
+    if not isinstance(spec, list | tuple):
         raise TypeError(
             "dynamic_shapes is a dictionary by parameter, or a tuple in the order of parameters, "
-            f"not {said!r}"
+            f"not {spec!r}"
         )
-    if len(said) > len(positional):
+    if len(spec) > len(positional):
         raise ValueError(
-            f"dynamic_shapes says something of {len(said)} parameters, and there are "
+            f"dynamic_shapes says something of {len(spec)} parameters, and there are "
             f"{len(positional)}: {', '.join(positional)}"
         )
-    return dict(zip(positional, said, strict=False))
+    return dict(zip(positional, spec, strict=False))
 
 
-def _leaves(said: Any) -> Iterator[Any]:
-    if isinstance(said, Mapping):
-        for part in said.values():
+def _leaves(spec: Any) -> Iterator[Any]:
+    if isinstance(spec, Mapping):
+        for part in spec.values():
             yield from _leaves(part)
-    elif isinstance(said, list | tuple):
-        for part in said:
+    elif isinstance(spec, list | tuple):
+        for part in spec:
             yield from _leaves(part)
     else:
-        yield said
+        yield spec
 
 
-def _item(said: Any, key: Any) -> Any:
+def _item(spec: Any, key: Any) -> Any:
     """The part that is about an item of a container; None: there is none."""
-    if isinstance(said, Mapping):
-        return said.get(key)
-    in_order = isinstance(said, list | tuple) and isinstance(key, int) and key < len(said)
-    return said[key] if in_order else None
+    if isinstance(spec, Mapping):
+        return spec.get(key)
+    in_order = isinstance(spec, list | tuple) and isinstance(key, int) and key < len(spec)
+    return spec[key] if in_order else None

@@ -1,4 +1,4 @@
-"""Breaks that are foreseen: a break in a call that was inlined breaks each call around it.
+"""Prediction of breaks: a break in a call that was inlined breaks each call around it.
 
     def model(x):                    The instruction `block(x)` of `model` runs natively, and calls
         return block(x)              `block`, which is captured by itself up to `layer(x)`; that
@@ -9,8 +9,8 @@
     def layer(x):                    again from the start up to its break.
         return x * x.max().item()
 
-What is foreseen is checked when it is used: the call must come to the same instruction, after as
-many others. Where it does not, capture goes on as if nothing had been foreseen.
+A prediction is checked when it is used: the call must come to the same instruction, after as many
+others. Where it does not, capture goes on as if there had been none.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from fusewright.capture.reasons import LASTING
 from fusewright.errors import Unsupported
 
 
-class ForeseenBreaks:
-    """Breaks expected of the next calls, which run natively because of a break around them."""
+class PredictedBreak:
+    """The break expected of the next call, which runs natively because of a break around it."""
 
     def __init__(self) -> None:
         self._error: Unsupported | None = None
@@ -33,8 +33,8 @@ class ForeseenBreaks:
 
     def take(self, code: CodeType) -> Unsupported | None:
         """Why and where (`calls[0]`) a call of `code` will break, which is about to be captured;
-        None if that is not known. It is to be expected once more if it does: only the next capture
-        is foreseen.
+        None if that is not known. It is to be expected once more if it does: a prediction is of the
+        next capture alone.
         """
         error, self._error = self._error, None
         if error is None:

@@ -61,7 +61,7 @@ C++.
 """
 
 
-def is_left_alone(code: types.CodeType) -> bool:
+def is_skipped(code: types.CodeType) -> bool:
     """Whether a frame of this code runs as it is; frames that it calls may be captured."""
     name = code.co_filename
     if name.startswith(_TORCH):
