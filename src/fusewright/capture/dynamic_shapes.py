@@ -21,7 +21,7 @@ from fusewright.records import record
 from fusewright.torch_compat.dimensions import dimension_spec
 
 
-class Kind(enum.Enum):
+class SizePolicy(enum.Enum):
     """The three ways to compile for a size."""
 
     STATIC = "the code is for this size alone"
@@ -33,7 +33,7 @@ class Kind(enum.Enum):
 class Rule:
     """The user's rule for one size, or for one integer."""
 
-    kind: Kind
+    kind: SizePolicy
     name: str | None = None
     """Sizes of one name are equal."""
 
@@ -48,7 +48,7 @@ class Rule:
             raise WrongShape(f"{place} is {size}, and dynamic_shapes says at most {self.maximum}")
 
 
-STATIC: Final = Rule(Kind.STATIC)
+STATIC: Final = Rule(SizePolicy.STATIC)
 
 
 def _rule(spec: Any) -> Rule:
@@ -56,7 +56,7 @@ def _rule(spec: Any) -> Rule:
     if spec is None:
         return STATIC
     if type(spec) is int:
-        return Rule(Kind.STATIC, None, spec, spec)
+        return Rule(SizePolicy.STATIC, None, spec, spec)
     dimension = dimension_spec(spec)
     if dimension is None:
         raise TypeError(
@@ -68,7 +68,7 @@ def _rule(spec: Any) -> Rule:
             f"dynamic_shapes: {spec!r} is computed from another dimension, which is not available; "
             "name a dimension of its own"
         )
-    return Rule(Kind[dimension.kind], dimension.name, dimension.minimum, dimension.maximum)
+    return Rule(SizePolicy[dimension.kind], dimension.name, dimension.minimum, dimension.maximum)
 
 
 @record
@@ -113,7 +113,7 @@ class DynamicShapes:
         if spec is None:
             return {}
         if isinstance(spec, Mapping):
-            by_dimension = {dim + rank if dim < 0 else dim: each for dim, each in spec.items()}
+            by_dimension = {dim + rank if dim < 0 else dim: rule for dim, rule in spec.items()}
         elif isinstance(spec, Sequence):
             by_dimension = dict(enumerate(spec))
         else:
@@ -123,7 +123,7 @@ class DynamicShapes:
             raise WrongShape(
                 f"{source} has {rank} dimensions, of which dynamic_shapes says {spec!r}"
             )
-        return {dim: _rule(each) for dim, each in by_dimension.items()}
+        return {dim: _rule(rule) for dim, rule in by_dimension.items()}
 
     def of_number(self, source: Source) -> Rule:
         """The rule for an integer."""

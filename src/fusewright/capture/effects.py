@@ -48,7 +48,7 @@ None: the exception does.
 
 
 @record
-class Effects:
+class SideEffects:
     """The effects of a captured call besides its result."""
 
     compiled: Callable[..., Any] | None
@@ -187,13 +187,13 @@ _PROBE: Any = _Probe()
 
 def reachable(machine: Machine, roots: Iterable[Value]) -> Iterator[Value]:
     """The values that are built when `roots` are, each once, in order."""
-    seen: set[int] = set()
+    ids: set[int] = set()
     pending = list(roots)[::-1]
     while pending:
         value = pending.pop()
-        if id(value) in seen:
+        if id(value) in ids:
             continue
-        seen.add(id(value))
+        ids.add(id(value))
         yield value
         if isinstance(value, TensorValue) or value.source is None or _is_changed(value):
             pending.extend(reversed(value.parts()))

@@ -24,12 +24,12 @@ from fusewright import torch_compat
 from fusewright.capture import handlers, reasons
 from fusewright.capture.autograd_history import leaves
 from fusewright.capture.breaks import (
-    Again,
     BreakTable,
     BreakWriter,
     Failed,
     Interruption,
-    Plan,
+    Retrace,
+    TracePlan,
     entry_of,
     interruption,
     keeping_random_state,
@@ -39,8 +39,8 @@ from fusewright.capture.breaks import (
     writes_last,
 )
 from fusewright.capture.effects import (
-    Effects,
     Recover,
+    SideEffects,
     Write,
     first_dropped,
     first_unmakeable,
@@ -212,7 +212,7 @@ class Capture:
             if recover is not tell_why_not and self.machine.builder.mode.is_random:
                 devices = {tensor.fake.device for tensor in self.machine.tensors.values()}
                 graph = keeping_random_state(graph, devices)
-        effects = Effects(graph, self.outputs, self.writes, self.calls, recover)
+        effects = SideEffects(graph, self.outputs, self.writes, self.calls, recover)
         match self.result:
             case GraphBreak(interruption=interruption):
                 reason = self.result.error.reason
@@ -236,16 +236,16 @@ def capture_call(
     that is not possible, or when breaks are not wanted: `breaks` is None. Then symbolic sizes are
     given up before.
     """
-    plan = Plan()
+    plan = TracePlan()
     error = breaks.predicted.take(function.__code__) if breaks else None
     if error is not None:
         place = error.calls[0]
-        plan = Plan(stop=place.executed, error=error, predicted=place)
+        plan = TracePlan(stop=place.executed, error=error, predicted=place)
     while True:
         try:
             return _attempt(function, arguments, breaks, history, plan)
-        except Again as again:
-            plan = again.plan
+        except Retrace as retrace:
+            plan = retrace.plan
 
 
 def _attempt(
@@ -253,15 +253,15 @@ def _attempt(
     arguments: Mapping[str, Any],
     breaks: BreakTable | None,
     history: SizeHistory | None,
-    plan: Plan,
+    plan: TracePlan,
 ) -> Capture:
-    """Trace a call as planned. Raises Again with a better plan, NotCaptured where there is none."""
+    """Trace a call as planned. Raises Retrace with a better plan; NotCaptured for none."""
     with _tracing() as modes, ExitStack() as on_failure:
         machine = Machine(function.__globals__, history, plan.permissions)
         on_failure.callback(machine.release)
         try:
             capture = _trace(machine, function, arguments, breaks, plan, modes)
-        except (Again, WrongShape):
+        except (Retrace, WrongShape):
             raise
         except TracedError as raised:
             raised.forget_frames()
@@ -271,7 +271,7 @@ def _attempt(
         except Exception as failure:
             better = _better_plan(machine, breaks, plan, failure)
             if better is not None:
-                raise Again(better) from None
+                raise Retrace(better) from None
             error = machine.failure(failure)
             if error is not failure:
                 error.__cause__ = failure
@@ -283,8 +283,8 @@ def _attempt(
 
 
 def _better_plan(
-    machine: Machine, breaks: BreakTable | None, plan: Plan, failure: Exception
-) -> Plan | None:
+    machine: Machine, breaks: BreakTable | None, plan: TracePlan, failure: Exception
+) -> TracePlan | None:
     """The next plan for a call that could not be traced as planned; None: there is none."""
     if isinstance(failure, NeedsConstants) and machine.sizes.take_as_constants(failure.symbols):
         return plan
@@ -304,7 +304,7 @@ def _trace(
     function: types.FunctionType,
     arguments: Mapping[str, Any],
     breaks: BreakTable | None,
-    plan: Plan,
+    plan: TracePlan,
     modes: Modes,
 ) -> Capture:
     """Execute a call as planned, and finish its graph."""
@@ -317,14 +317,14 @@ def _trace(
     if plan.window:
         assert breaks is not None, "a frame stops at a known break"
         stop = _last_makeable(machine, frame, breaks, plan)
-        raise Again(plan.searching() if stop is None else plan.earlier(stop))
+        raise Retrace(plan.searching() if stop is None else plan.earlier(stop))
     frame.stop = plan.stop
     result = _run(machine, frame, breaks, plan)
     writes = pending_writes(machine)
     needed = [*_kept(result), *written_values(writes)]
     missing = first_unmakeable(machine, needed)
     if missing is not None and isinstance(result, GraphBreak):
-        raise Again(plan.searching())
+        raise Retrace(plan.searching())
     if isinstance(missing, UnknownValue):
         raise missing.refusal()
     if missing is not None:
@@ -335,12 +335,12 @@ def _trace(
     graph_module = _finish_graph(machine, outputs)
     permissions = _permissions_left(machine, graph_module.graph, outputs)
     if permissions != plan.permissions:
-        raise Again(Plan(permissions=permissions))
+        raise Retrace(TracePlan(permissions=permissions))
     machine.guard_distinct()
     _guard_memory(machine, graph_module.graph)
     return Capture(
         graph_module=graph_module,
-        inputs=machine.builder.examples([each.object for each in machine.inputs], machine.shapes),
+        inputs=machine.builder.examples([value.object for value in machine.inputs], machine.shapes),
         guards=tuple(machine.guards.values()),
         outputs=tuple(outputs),
         result=result,
@@ -362,7 +362,9 @@ def _without_frames(error: Unsupported) -> Unsupported:
     return error
 
 
-def _last_makeable(machine: Machine, frame: Frame, breaks: BreakTable, plan: Plan) -> int | None:
+def _last_makeable(
+    machine: Machine, frame: Frame, breaks: BreakTable, plan: TracePlan
+) -> int | None:
     """After how many instructions, of the last ones before the planned break, all that is live
     could last be made by generated code; None for none. The frame is executed once, and asked at
     each of these.
@@ -383,7 +385,7 @@ def _last_makeable(machine: Machine, frame: Frame, breaks: BreakTable, plan: Pla
 
 
 def _run(
-    machine: Machine, frame: Frame, breaks: BreakTable | None, plan: Plan
+    machine: Machine, frame: Frame, breaks: BreakTable | None, plan: TracePlan
 ) -> Value | GraphBreak:
     """Execute a frame to its end, or to where it is told to stop."""
     try:
@@ -395,11 +397,11 @@ def _run(
         _look_for_raised(frame, plan)
         place = interruption(frame, breaks.resumes)
         if place is None:
-            raise Again(plan.searching()) from None
+            raise Retrace(plan.searching()) from None
         begins_behind = breaks.resumes.begins_behind(frame.code, place.position)
         if begins_behind and keep_iterators_whole(machine):
             # A loop that breaks in each round is captured once for all of them.
-            raise Again(plan.whole()) from None
+            raise Retrace(plan.whole()) from None
         return GraphBreak(error=plan.error, interruption=place)
 
 
@@ -467,7 +469,7 @@ def _guard_memory(machine: Machine, graph: fx.Graph) -> None:
     machine.guard(GuardKind.MEMORY, None, tuple(zip(sources, placed, strict=True)))
 
 
-def _look_for_dropped(machine: Machine, needed: Sequence[Value], plan: Plan) -> None:
+def _look_for_dropped(machine: Machine, needed: Sequence[Value], plan: TracePlan) -> None:
     """Break where an object is made that runs code when it is dropped, which happens before the
     end, or before the planned break: only a real one does.
     """
@@ -475,19 +477,19 @@ def _look_for_dropped(machine: Machine, needed: Sequence[Value], plan: Plan) -> 
     if dropped is None or machine.root is None:
         return
     if plan.error is not None:
-        raise Again(plan.earlier(dropped.made_at - 1))
+        raise Retrace(plan.earlier(dropped.made_at - 1))
     machine.root.executed = dropped.made_at
     reason = reasons.FINALIZER
     raise Unsupported(reason.text(object=dropped.what), dropped.place, reason.remedy, reason.name)
 
 
-def _look_for_raised(frame: Frame, plan: Plan) -> None:
+def _look_for_raised(frame: Frame, plan: TracePlan) -> None:
     """Break at the instruction that raised, where an exception is being handled that was never
     raised for real: it then is, with a traceback.
     """
     for entry in frame.stack:
         if isinstance(entry, SavedException) and entry.handled.source is None:
-            raise Again(plan.earlier(entry.raised_at - 1))
+            raise Retrace(plan.earlier(entry.raised_at - 1))
 
 
 @contextmanager

@@ -203,7 +203,7 @@ class GraphBuilder:
         mode = FakeMode(self.facts)
         return (
             *(node.meta["val"] for node in self.symbols.values()),
-            *(fake_input(mode, *each) for each in zip(tensors, shapes, strict=True)),
+            *(fake_input(mode, *pair) for pair in zip(tensors, shapes, strict=True)),
         )
 
     def run(self, function: Any, arguments: Sequence[Any], keywords: dict[str, Any]) -> Any:

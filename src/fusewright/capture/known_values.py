@@ -116,7 +116,7 @@ def _run(calls: list[fx.Node], last: fx.Node, readers: Readers) -> torch.Tensor 
         for tensor in node.all_input_nodes
     }
     try:
-        with torch.no_grad(), _Determined():
+        with torch.no_grad(), _OnlyDeterministic():
             for node in calls:
                 inputs = likenesses if _asks_only(node) else values
                 positional = map_arg(node.args, inputs.__getitem__)
@@ -148,7 +148,7 @@ def _version(value: Any) -> int:
     return value._version if isinstance(value, torch.Tensor) else 0
 
 
-class _Determined(TorchDispatchMode):
+class _OnlyDeterministic(TorchDispatchMode):
     """Refuses operators whose results are random, or memory as it was found."""
 
     def __torch_dispatch__(

@@ -28,7 +28,7 @@ from typing import Any, Final
 
 from fusewright.capture import reasons
 from fusewright.capture.bytecode import Builder, Positions, assemble, header, with_body
-from fusewright.capture.effects import Effects, Recover, Write, reachable, written_values
+from fusewright.capture.effects import Recover, SideEffects, Write, reachable, written_values
 from fusewright.capture.interpreter.attributes import find_class_attribute
 from fusewright.capture.interpreter.machine import Machine
 from fusewright.capture.sources import (
@@ -94,14 +94,14 @@ class FunctionWriter:
 
     # -- the body --------------------------------------------------------------------------------
 
-    def write(self, effects: Effects, result: Value) -> types.CodeType:
+    def write(self, effects: SideEffects, result: Value) -> types.CodeType:
         """The code of a new function that returns `result`."""
         self.begin(effects, [result])
         self.value(result)
         self.code.return_value()
         return self.assemble()
 
-    def begin(self, effects: Effects, outputs: Iterable[Value]) -> None:
+    def begin(self, effects: SideEffects, outputs: Iterable[Value]) -> None:
         """Call the graph, find the existing objects, make the changes to them, and then the new
         objects that are kept, since iterators among these look at the content of others.
         """

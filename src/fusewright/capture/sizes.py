@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import torch
 
-from fusewright.capture.dynamic_shapes import DynamicShapes, Kind, Rule
+from fusewright.capture.dynamic_shapes import DynamicShapes, Rule, SizePolicy
 from fusewright.capture.guards import Extents, Reading, ShapeGuard
 from fusewright.capture.sources import (
     ConstantSource,
@@ -200,12 +200,12 @@ class Sizes:
         varying = self.history.varying(place, (*sizes, *strides), _of_call(source))
         rules = self._rules_of_tensor(tensor, source)
         if rules is not None:
-            named = {dim for dim, rule in rules.items() if rule.kind is not Kind.STATIC}
+            named = {dim for dim, rule in rules.items() if rule.kind is not SizePolicy.STATIC}
             varying = {dim for dim in varying if dim >= tensor.dim() or dim in named}
             marks = {
                 dim: Mark(r.minimum, r.maximum)
                 for dim, r in rules.items()
-                if r.kind is Kind.DYNAMIC
+                if r.kind is SizePolicy.DYNAMIC
             } | dict(marks)
         varying |= set(marks)
         extents: list[Number] = list(sizes)
@@ -314,13 +314,13 @@ class Sizes:
     def _integer(self, number: int, source: Source) -> Number:
         varies = bool(self.history.varying(source.expression(), (number,), _of_call(source)))
         rule = self._rule_of_number(number, source)
-        if rule is not None and rule.kind is not Kind.AUTO:
-            varies = rule.kind is Kind.DYNAMIC
+        if rule is not None and rule.kind is not SizePolicy.AUTO:
+            varies = rule.kind is SizePolicy.DYNAMIC
         bounds = (2, None) if number > 0 else (None, -1)
         symbolic: Number = number
         if varies and _may_be_symbol(number):
             symbolic = self._symbol(number, source, *bounds)
-        if rule is not None and rule.kind is Kind.DYNAMIC:
+        if rule is not None and rule.kind is SizePolicy.DYNAMIC:
             self._mark(symbolic, source)
         if rule is not None:
             self._check_rule(rule, number, symbolic, source)
@@ -352,8 +352,8 @@ class Sizes:
         if source in self.history.constant or _of_a_constant(source):
             return False
         rule = self._rule_of_number(number, source)
-        if rule is not None and rule.kind is not Kind.AUTO:
-            return rule.kind is Kind.DYNAMIC
+        if rule is not None and rule.kind is not SizePolicy.AUTO:
+            return rule.kind is SizePolicy.DYNAMIC
         return self.history.varies(source.expression(), number, _of_call(source))
 
     def has_varying_number(self, items: tuple[Any, ...], source: Source) -> bool:

@@ -135,7 +135,7 @@ def breaking_machine(whole: type, step: int) -> type:
                     return super().run(frame)
                 except Stopped:
                     frame.stop += 1
-                    if frame.program.steps[frame.position][0] in breaking:
+                    if frame.decoded.steps[frame.position][0] in breaking:
                         frame.executed += 1
                         break
             raise self.unsupported(reasons.USER_BREAK, message="one more")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import types
 
-from fusewright.capture.interpreter.frame import Programs
+from fusewright.capture.interpreter.frame import DecodedCodes
 from fusewright.capture.interpreter.instructions import OPCODES, unknown_opcode
 
 
@@ -19,19 +19,19 @@ def code_of(text: str) -> types.CodeType:
 
 
 def test_a_program_is_made_once_and_lives_as_long_as_its_code() -> None:
-    programs = Programs(OPCODES, unknown_opcode)
+    decoded_codes = DecodedCodes(OPCODES, unknown_opcode)
     code = code_of("def f(x):\n    return (lambda y: x + y)(1)")
-    assert programs.of(code) is programs.of(code)
+    assert decoded_codes.of(code) is decoded_codes.of(code)
     other = code_of("def f(x):\n    return x")
-    program = programs.of(other)
-    assert len(programs) == 2
+    decoded = decoded_codes.of(other)
+    assert len(decoded_codes) == 2
     del code
     gc.collect()
-    assert len(programs) == 1 and programs.of(other) is program
+    assert len(decoded_codes) == 1 and decoded_codes.of(other) is decoded
 
 
 def test_equal_code_on_other_lines_is_another_program() -> None:
-    programs = Programs(OPCODES, unknown_opcode)
+    decoded_codes = DecodedCodes(OPCODES, unknown_opcode)
     near, far = (code_of(f"def f(x):\n{blank}    return x") for blank in ("", "\n\n"))
-    lines = [programs.of(code).instructions[-1].positions.line for code in (near, far)]
+    lines = [decoded_codes.of(code).instructions[-1].positions.line for code in (near, far)]
     assert lines == [2, 4]

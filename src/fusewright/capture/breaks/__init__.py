@@ -13,17 +13,17 @@ from fusewright.capture.breaks.graph_failure import (
     tell_why_not,
     writes_last,
 )
-from fusewright.capture.breaks.plan import Again, Plan
+from fusewright.capture.breaks.plan import Retrace, TracePlan
 from fusewright.capture.breaks.table import BreakTable
 from fusewright.capture.breaks.writer import BreakWriter, Interruption, interruption
 
 __all__ = [
-    "Again",
     "BreakTable",
     "BreakWriter",
     "Failed",
     "Interruption",
-    "Plan",
+    "Retrace",
+    "TracePlan",
     "entry_of",
     "interruption",
     "keeping_random_state",

@@ -1,6 +1,6 @@
 """Plans for tracing a call: capture tries one plan after the other.
 
-The first plan is to trace the call to its end. An attempt that fails raises `Again` with the next
+The first plan is to trace the call to its end. An attempt that fails raises `Retrace` with the next
 one: to stop before the instruction that cannot be captured, or at an earlier one, or to leave
 something out of the graph.
 """
@@ -20,7 +20,7 @@ while none of them is one.
 
 
 @record(kw_only=True)
-class Plan:
+class TracePlan:
     """The way in which one attempt traces a call."""
 
     stop: int = -1
@@ -40,15 +40,15 @@ class Plan:
     permissions: Permissions = ALL_ALLOWED
     """Contents that the graph is allowed to have."""
 
-    def whole(self) -> Plan:
+    def whole(self) -> TracePlan:
         """A plan to trace the call to its end, with the same permissions."""
-        return Plan(permissions=self.permissions)
+        return TracePlan(permissions=self.permissions)
 
-    def broken(self, stop: int, error: Unsupported) -> Plan:
+    def broken(self, stop: int, error: Unsupported) -> TracePlan:
         """A plan to break the graph after `stop` instructions, because of `error`."""
-        return Plan(stop=stop, error=error, permissions=self.permissions)
+        return TracePlan(stop=stop, error=error, permissions=self.permissions)
 
-    def earlier(self, stop: int) -> Plan:
+    def earlier(self, stop: int) -> TracePlan:
         """A plan to break the graph earlier, after `stop` instructions. Raises the reason for the
         break where the function has done nothing by then.
         """
@@ -57,7 +57,7 @@ class Plan:
             raise self.error
         return self.broken(stop, self.error)
 
-    def searching(self) -> Plan:
+    def searching(self) -> TracePlan:
         """A plan to look for an earlier place to break, among more instructions than this one looks
         at. Raises the reason for the break where there are none.
         """
@@ -67,8 +67,8 @@ class Plan:
         return replace(self, predicted=None, window=max(self.window, 1) * WIDER)
 
 
-class Again(Exception):
+class Retrace(Exception):
     """The call has to be traced again, by another plan."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: TracePlan) -> None:
         self.plan = plan

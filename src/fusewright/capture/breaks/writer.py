@@ -38,7 +38,7 @@ from fusewright.capture.bytecode.resume import (
     is_passed,
 )
 from fusewright.capture.bytecode.versions import VERSION
-from fusewright.capture.effects import Effects
+from fusewright.capture.effects import SideEffects
 from fusewright.capture.interpreter.frame import NULL, Frame, SavedException, SavedOffset
 from fusewright.capture.interpreter.machine import Machine
 from fusewright.capture.rebuild import FunctionWriter
@@ -103,7 +103,7 @@ def interruption(frame: Frame, resumes: ResumeTable) -> Interruption | None:
     instruction there must not leave its function.
     """
     original, position = resumes.locate(frame.code, frame.position)
-    instruction = frame.program.instructions[frame.position]
+    instruction = frame.decoded.instructions[frame.position]
     if not OPERATIONS[instruction.name].is_movable or position < 0:
         return None
     if frame.handled is not None and instruction.region is None:
@@ -146,12 +146,12 @@ class BreakWriter(FunctionWriter):
         """The name of the reason for the break."""
         self.breaks = breaks
         self.resumes = breaks.resumes
-        instructions = stop.frame.program.instructions
+        instructions = stop.frame.decoded.instructions
         self.instruction = instructions[stop.frame.position]
         self._index_of = {item: index for index, item in enumerate(instructions)}
         self.code.positions = self.instruction.positions
 
-    def write_break(self, effects: Effects) -> types.CodeType:
+    def write_break(self, effects: SideEffects) -> types.CodeType:
         """The code of the new function."""
         if effects.compiled is not None:
             effects = replace(effects, compiled=disable(effects.compiled))

@@ -85,14 +85,14 @@ def always_raises(instructions: Sequence[Instruction], start: int) -> bool:
     the way aside.
     """
     index_of = {instruction: index for index, instruction in enumerate(instructions)}
-    seen: set[int] = set()
+    indices: set[int] = set()
     pending = [start]
     raises = False
     while pending:
         index = pending.pop()
-        if index in seen:
+        if index in indices:
             continue
-        seen.add(index)
+        indices.add(index)
         name = instructions[index].name
         if name == "RAISE_VARARGS":
             raises = True

@@ -101,7 +101,7 @@ class GuardSet:
                 yield check, check.expression, check.kind.says(check.value), check.location
             elif not related:
                 related = True
-                for relation, location in check.value.guard.in_words():
+                for relation, location in check.value.guard.texts():
                     yield check, relation, "true", location
 
     def table(self) -> str:

@@ -115,19 +115,19 @@ class ShapeGuard:
         concerned = sorted(symbol.name for symbol in failed.relation.free())
         numbers = ", ".join(f"{self._places()[name]} == {values[name]}" for name in concerned)
         return FailedGuard(
-            self._words(failed.relation), "true", f"false: {numbers}", failed.location
+            self._text(failed.relation), "true", f"false: {numbers}", failed.location
         )
 
-    def in_words(self) -> Iterator[tuple[str, Location | None]]:
+    def texts(self) -> Iterator[tuple[str, Location | None]]:
         """Each relation as the user would write it, and the line that made it matter."""
         for assumption in self.relations:
-            yield self._words(assumption.relation), assumption.location
+            yield self._text(assumption.relation), assumption.location
 
     def _places(self) -> dict[str, str]:
         """The place where each symbol's number is read, as the user would write it."""
         return {reading.symbol.name: reading.source.expression() for reading in self.readings}
 
-    def _words(self, relation: Relation | RealRelation) -> str:
+    def _text(self, relation: Relation | RealRelation) -> str:
         places = self._places()
         names = {symbol: Symbol(places[symbol.name]) for symbol in relation.free()}
         match relation:

@@ -212,10 +212,10 @@ def _choosing(function: Callable[..., Any], replacement: Callable[..., Any]) -> 
     assert usual is not None
 
     def call(machine: Machine, /, *arguments: Value, **keywords: Value) -> Any:
-        kept = machine.keeps_numbers and any(
+        is_kept = machine.keeps_numbers and any(
             isinstance(argument, TensorValue) for argument in arguments
         )
-        if kept and len(arguments) == 2 and not keywords:
+        if is_kept and len(arguments) == 2 and not keywords:
             return machine.call_object(replacement, None, [*arguments], {})
         return usual(machine, *arguments, **keywords)
 

@@ -82,7 +82,7 @@ def _expected(frame: Frame, jump: int) -> bool | None:
     """The truth that a jump's condition must have for the program not to raise; None where it
     raises on either side, or on none.
     """
-    instructions = frame.program.instructions
+    instructions = frame.decoded.instructions
     target = instructions[jump].argument
     assert isinstance(target, Instruction), "a conditional jump has a target"
     there = always_raises(instructions, instructions.index(target))

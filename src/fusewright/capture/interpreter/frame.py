@@ -50,7 +50,7 @@ class SavedOffset:
     """The place that raised, which some handlers find on the stack."""
 
     position: int
-    """Index of the instruction in the frame's program."""
+    """Index of the instruction in the frame's code."""
 
 
 class Stopped(Exception):
@@ -73,7 +73,7 @@ class Region:
 
 
 @record
-class Program:
+class DecodedCode:
     """A code object made ready to be executed: a handler and an operand an instruction."""
 
     steps: list[tuple[Handler, Any]]
@@ -86,33 +86,31 @@ class Program:
     regions: list[Region | None]
 
 
-class Programs:
-    """Programs, each made once in the life of its code object. Told apart by identity: code that
+class DecodedCodes:
+    """Decoded code, made once in the life of each code object. Told apart by identity: code that
     compares equal may stand on other lines.
     """
 
     def __init__(self, handlers: Mapping[str, Handler], unknown: Handler) -> None:
         self._handlers = handlers
         self._unknown = unknown
-        self._programs: dict[int, tuple[weakref.ref[types.CodeType], Program]] = {}
+        self._decoded: dict[int, tuple[weakref.ref[types.CodeType], DecodedCode]] = {}
 
     def __len__(self) -> int:
-        return len(self._programs)
+        return len(self._decoded)
 
-    def of(self, code: types.CodeType) -> Program:
-        """The program of a code object."""
+    def of(self, code: types.CodeType) -> DecodedCode:
+        """The decoded form of a code object."""
         key = id(code)
-        entry = self._programs.get(key)
+        entry = self._decoded.get(key)
         if entry is None:
-            alive = weakref.ref(code, lambda _: self._programs.pop(key, None))
-            program = _load_program(code, self._handlers, self._unknown)
-            entry = self._programs[key] = (alive, program)
+            alive = weakref.ref(code, lambda _: self._decoded.pop(key, None))
+            decoded = _decode(code, self._handlers, self._unknown)
+            entry = self._decoded[key] = (alive, decoded)
         return entry[1]
 
 
-def _load_program(
-    code: types.CodeType, handlers: Mapping[str, Handler], unknown: Handler
-) -> Program:
+def _decode(code: types.CodeType, handlers: Mapping[str, Handler], unknown: Handler) -> DecodedCode:
     """Take a code object apart. Operands that are jump targets become positions."""
     instructions = taken_apart(code).instructions
     position = {instruction: index for index, instruction in enumerate(instructions)}
@@ -140,7 +138,7 @@ def _load_program(
     for item in instructions:
         lines.append(item.positions.line or lines[-1])
 
-    return Program(
+    return DecodedCode(
         steps=[(handlers.get(item.name, unknown), operand(item)) for item in instructions],
         instructions=instructions,
         lines=lines,
@@ -168,6 +166,7 @@ class Frame:
     __slots__ = (
         "cells",
         "code",
+        "decoded",
         "executed",
         "finished",
         "function",
@@ -179,7 +178,6 @@ class Frame:
         "namespace",
         "pause",
         "position",
-        "program",
         "raised_at",
         "stack",
         "stop",
@@ -190,14 +188,14 @@ class Frame:
         machine: Machine,
         function: FunctionValue,
         variables: dict[str, Value],
-        program: Program,
+        decoded: DecodedCode,
         module_path: str,
     ) -> None:
         self.machine = machine
         self.function = function
         self.code: types.CodeType = function.code
         self.namespace: Namespace = function.namespace
-        self.program = program
+        self.decoded = decoded
         self.locals = variables
         self.cells: dict[str, CellValue] = dict(
             zip(self.code.co_freevars, function.cells, strict=True)
@@ -222,12 +220,12 @@ class Frame:
     @property
     def line(self) -> int:
         """The line being executed."""
-        return self.program.lines[self.position]
+        return self.decoded.lines[self.position]
 
     @property
     def is_protected(self) -> bool:
         """Whether an exception of the instruction being executed goes to a handler."""
-        return self.program.regions[self.position - 1] is not None
+        return self.decoded.regions[self.position - 1] is not None
 
     @property
     def handled(self) -> Value | None:
@@ -261,7 +259,7 @@ class Frame:
         self.pause = limit if self.stop < 0 else min(limit, self.stop)
 
     def _run(self) -> Value:
-        steps = self.program.steps
+        steps = self.decoded.steps
         while True:
             if self.executed >= self.pause:
                 if self.executed == self.stop:
@@ -287,7 +285,7 @@ class Frame:
 
     def _unwind(self, error: TracedError) -> None:
         """Go to the handler of the innermost region around the raising instruction, or raise on."""
-        region = self.program.regions[self.position - 1]
+        region = self.decoded.regions[self.position - 1]
         if region is None:
             self.finished = True
             raise error

@@ -39,7 +39,7 @@ class GeneratorFrame(Frame):
     def __init__(self, caller: Frame) -> None:
         """Take over from the frame of the call, which has come to `RETURN_GENERATOR`."""
         super().__init__(
-            caller.machine, caller.function, caller.locals, caller.program, caller.module_path
+            caller.machine, caller.function, caller.locals, caller.decoded, caller.module_path
         )
         self.cells = caller.cells
         self.position = caller.position
@@ -62,23 +62,23 @@ class GeneratorFrame(Frame):
         """Whether the program has code to run if the generator is dropped where it waits."""
         if self.finished or not self.started:
             return False
-        region = self.program.regions[self.position - 1]
+        region = self.decoded.regions[self.position - 1]
         while region is not None:
             # The last two instructions of a generator are a handler of CPython's own, from 3.12 on.
-            if region.handler >= len(self.program.steps) - 2:
+            if region.handler >= len(self.decoded.steps) - 2:
                 return False
             passed_on = self._passes_on_exit(region.handler)
             if passed_on is None:
                 return True
-            region = self.program.regions[passed_on]
+            region = self.decoded.regions[passed_on]
         return False
 
     def _passes_on_exit(self, position: int) -> int | None:
         """The position at which a handler raises GeneratorExit again, since it is nothing but
         `except` clauses of classes that this is no instance of; None for every other handler.
         """
-        names = [instruction.name for instruction in self.program.instructions]
-        steps = self.program.steps
+        names = [instruction.name for instruction in self.decoded.instructions]
+        steps = self.decoded.steps
         if names[position] == "CLEANUP_THROW":  # around `yield from`, from 3.12 on
             return position
         if names[position : position + 3] == ["COPY", "POP_EXCEPT", "RERAISE"]:
@@ -165,7 +165,7 @@ class GeneratorFrame(Frame):
     @property
     def _delegate(self) -> Value | None:
         """The iterator whose values the generator passes on where it waits, or None."""
-        _, resume_operand = self.program.steps[self.position]
+        _, resume_operand = self.decoded.steps[self.position]
         return self.stack[-1] if resume_operand & 3 == _DELEGATES and not self.running else None
 
     def _throw_into(self, delegate: Value, error: TracedError) -> Value | None:
@@ -194,7 +194,7 @@ class GeneratorFrame(Frame):
         """Go on after the delegate raised: behind the `yield from` when it is at its end."""
         if not error.is_caught_as(StopIteration):
             return self._advance(error)
-        steps = self.program.steps
+        steps = self.decoded.steps
         _, send = steps[self.position + 1]  # the jump back to SEND, which jumps where it ends
         _, self.position = steps[send]
         finish_send(self, stop_value(error.value))

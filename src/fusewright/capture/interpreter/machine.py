@@ -34,7 +34,7 @@ from fusewright.capture.interpreter import (
 )
 from fusewright.capture.interpreter.attribute_dictionaries import AttributeDictionaries
 from fusewright.capture.interpreter.class_lookup import ClassLookup
-from fusewright.capture.interpreter.frame import Frame, Programs
+from fusewright.capture.interpreter.frame import DecodedCodes, Frame
 from fusewright.capture.interpreter.generator_frame import GeneratorFrame
 from fusewright.capture.interpreter.instructions import OPCODES, unknown_opcode
 from fusewright.capture.interpreter.keys import Keys
@@ -90,7 +90,7 @@ _LIBRARY_DIRECTORIES: Final = (
 error.
 """
 
-_PROGRAMS: Final = Programs(OPCODES, unknown_opcode)
+_DECODED: Final = DecodedCodes(OPCODES, unknown_opcode)
 
 _FORWARD_LEVEL: Final = GlobalSource("_current_level", "torch.autograd.forward_ad")
 """The variable in which torch keeps `torch_compat.forward_level()`. Graphs lose the tangents of
@@ -554,7 +554,7 @@ class Machine:
     def new_frame(self, function: FunctionValue, variables: dict[str, Value]) -> Frame:
         """A call of a function with its parameters bound, about to run."""
         path = self._module_path(variables)
-        return Frame(self, function, variables, _PROGRAMS.of(function.code), path)
+        return Frame(self, function, variables, _DECODED.of(function.code), path)
 
     def run(self, frame: Frame) -> Value:
         """Execute a frame."""

@@ -278,10 +278,10 @@ def _number_known(machine: Machine, tensor: TensorValue) -> Value | None:
     """A tensor that the graph makes of the number which another is known to hold from an input:
     whoever runs the graph knows the one, and not the other.
     """
-    held = known_value(tensor.node, tensor.fake, machine.builder.readers)
-    if held is None or held.dim() or is_known(tensor.fake):
+    value = known_value(tensor.node, tensor.fake, machine.builder.readers)
+    if value is None or value.dim() or is_known(tensor.fake):
         return None
-    number, dtype = ConstantValue(held.item()), ConstantValue(held.dtype)
+    number, dtype = ConstantValue(value.item()), ConstantValue(value.dtype)
     return machine.call_graph(torch.tensor, [number], {"dtype": dtype})
 
 

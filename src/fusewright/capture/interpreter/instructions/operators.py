@@ -136,7 +136,7 @@ def logical_not(frame: Frame, operand: Any) -> None:
 @opcode("TO_BOOL")
 def to_bool(frame: Frame, operand: Any) -> None:
     value, jump = frame.stack[-1], frame.position
-    if frame.program.instructions[jump].name in ("POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE"):
+    if frame.decoded.instructions[jump].name in ("POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE"):
         frame.stack[-1] = boolean(condition(frame, jump, value))
     else:
         frame.stack[-1] = boolean(frame.machine.truth(value))
