@@ -218,3 +218,49 @@ def test_an_input_whose_geometry_changes_is_refused_at_its_line() -> None:
     with pytest.raises(Unsupported, match="`as_strided_` gives a tensor that existed") as caught:
         strict(lambda x: x.as_strided_((2,), (1,)) * 2)(torch.zeros(2, 3))
     assert caught.value.location is not None
+
+
+KEPT: list[torch.Tensor] = []
+
+
+@torch.library.custom_op("fusewright_tests::keep", mutates_args=())
+def keep(x: torch.Tensor) -> torch.Tensor:
+    """An operator that stores its argument, as one that logs activations does."""
+    KEPT.append(x)
+    return x + 1
+
+
+@keep.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+def keeps_a_buffer(x: torch.Tensor) -> torch.Tensor:
+    y = torch.softmax(x, -1) * 2
+    z = torch.softmax(keep(y), -1).sum(0)
+    return torch.softmax(torch.softmax(z + x, -1).flip(0) + 1, -1).sum(1)
+
+
+def keeps_a_view(x: torch.Tensor) -> torch.Tensor:
+    y = torch.softmax(x, -1) * 2
+    z = torch.softmax(keep(y.t()[1:]), -1).sum(0)
+    return torch.softmax(torch.softmax(z + x, -1).flip(0) + 1, -1).sum(1)
+
+
+def keeps_what_is_read_again(x: torch.Tensor) -> torch.Tensor:
+    """A later kernel, which could write its result where it reads the buffer."""
+    y = torch.softmax(x, -1) * 2
+    return torch.softmax(y + keep(y), -1) * 3 + keep(x).sum()
+
+
+@pytest.mark.parametrize("target", ["native", "python"])
+@pytest.mark.parametrize("function", [keeps_a_buffer, keeps_a_view, keeps_what_is_read_again])
+def test_what_an_operator_keeps_is_not_overwritten(
+    function: Callable[[torch.Tensor], torch.Tensor], target: str
+) -> None:
+    x = torch.randn(64, 64)
+    compiled = fusewright.compile(function, options={"verify": True, "target": target})
+    KEPT.clear()
+    torch.testing.assert_close(compiled(x), function(x))
+    ours, eagers = KEPT[: len(KEPT) // 2], KEPT[len(KEPT) // 2 :]
+    torch.testing.assert_close(ours, eagers)

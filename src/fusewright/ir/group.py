@@ -25,10 +25,13 @@ group max_sub_exp_sum_div [i0<32]
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from fusewright.ir.dtype import DType
+from fusewright.ir.forms import buffers_read
 from fusewright.ir.index import Index, Symbol
 from fusewright.ir.origin import Origin
-from fusewright.ir.program import Buffer, Program, RowStatement
+from fusewright.ir.program import Buffer, CallOperator, CallSubprogram, Program, RowStatement
 from fusewright.ir.value import Value
 from fusewright.records import field, record
 
@@ -148,6 +151,19 @@ class Group:
 
 StepWork = Group | RowStatement
 """One step of a schedule: a kernel's work, a library call or a copy."""
+
+
+def kept_buffers(works: Sequence[StepWork]) -> frozenset[str]:
+    """Buffers that somebody outside may hold at any time behind the call that is given them: their
+    memory is nobody else's to take, also when the program is done with it.
+    """
+    kept: set[str] = set()
+    for work in reversed(works):
+        if isinstance(work, CallOperator | CallSubprogram) and work.may_keep_arguments:
+            kept.update(buffers_read(work))
+        if isinstance(work, CallOperator):
+            kept.update(base for alias, base in work.aliases if alias in kept)
+    return frozenset(kept)
 
 
 @record(kw_only=True)

@@ -262,6 +262,13 @@ class CallOperator:
     has_effect: bool = False
     """Whether the call draws random numbers or checks something; such calls keep their order."""
 
+    @property
+    def may_keep_arguments(self) -> bool:
+        """Whether somebody may hold an argument when the call has returned, beside what it returns:
+        a user's operator may store it, a collective may still read it. Torch's own do neither.
+        """
+        return not self.operator.startswith(("aten.", "prims."))
+
 
 @record(kw_only=True)
 class CallSubprogram:
@@ -278,6 +285,11 @@ class CallSubprogram:
     arguments: tuple[Operand, ...]
     results: tuple[int | None, ...]
     """For each result, the position in `outputs`, or None when it is unused or no tensor."""
+
+    @property
+    def may_keep_arguments(self) -> bool:
+        """As of a call of an operator: eager's autograd saves arguments for a backward."""
+        return True
 
 
 @record(kw_only=True)

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from fusewright.ir.group import Group, Reduce, ScheduledStep, Stage, StepWork, Store, action_roots
+from fusewright.ir.group import (
+    Group,
+    Reduce,
+    ScheduledStep,
+    Stage,
+    StepWork,
+    Store,
+    action_roots,
+    kept_buffers,
+)
 from fusewright.ir.index import Index
 from fusewright.ir.program import Buffer, CallOperator, Layout, Program
 from fusewright.ir.value import Masked
@@ -54,7 +63,7 @@ def _taken_over(
 
 def _owned_buffers(program: Program, works: Sequence[StepWork]) -> set[str]:
     """Buffers whose memory is allocated for them, by the compiled program or by a library call for
-    it alone: only these may be overwritten by another.
+    it alone, and is not held by others: only these may be overwritten by another.
     """
     owned = {buffer.name for work in works if isinstance(work, Group) for buffer in work.writes}
     aliased: set[str] = set()
@@ -64,7 +73,7 @@ def _owned_buffers(program: Program, works: Sequence[StepWork]) -> set[str]:
                 owned.update(buffer.name for buffer in work.outputs)
             aliased.update(base for _, base in work.aliases)
     held = {buffer.name for buffer in (*program.inputs, *program.constants)}
-    return owned - held - aliased
+    return owned - held - aliased - kept_buffers(works)
 
 
 # Last uses ----------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from fusewright.ir.group import Group, Schedule
+from fusewright.ir.group import Group, Schedule, kept_buffers
 from fusewright.ir.kernel import Kernel, Launch
 from fusewright.ir.lines import (
     Allocate,
@@ -19,6 +19,7 @@ from fusewright.ir.lines import (
     DefineKernel,
     DefineSymbol,
     EnsureLayout,
+    Free,
     FreeIfNotReused,
     Line,
     Return,
@@ -61,6 +62,7 @@ def generate_lines(
     lines: list[Line] = [DefineKernel(kernel=kernel) for kernel in kernels]
     lines += _take_inputs(program)
     buffers = _buffers(schedule)
+    kept = kept_buffers(schedule.works)
     unknown = {fact.symbol.name for fact in program.sizes}
     unknown -= {fact.symbol.name for fact in program.input_sizes}
     waiting: list[EnsureLayout] = []
@@ -77,7 +79,10 @@ def generate_lines(
                 lines.append(statement)
             case CopyBack(target=target, source=source):
                 lines.append(CopyInto(target=target, source=source))
-        lines += [FreeIfNotReused(buffer=buffers[name]) for name in step.last_uses]
+        lines += [
+            Free(name=name) if name in kept else FreeIfNotReused(buffer=buffers[name])
+            for name in step.last_uses
+        ]
     lines.append(Return(outputs=program.outputs))
     return name_devices(name_views(lines), slots)
 
