@@ -129,6 +129,27 @@ def test_opt_runs_the_passes_it_is_told(tmp_path: Path) -> None:
     assert groups("--pass", "inline", "--stop-after", "split") == ["exp", "neg"]
 
 
+def test_opt_prints_after_each_pass_and_goes_on_from_there(tmp_path: Path) -> None:
+    file = tmp_path / "loops.txt"
+    file.write_text(LOOPS)
+
+    def printed(*options: str) -> list[str]:
+        result = CliRunner().invoke(app, ["opt", str(file), "--print", *options])
+        assert result.exit_code == 0, result.output
+        return re.split("^# after ", result.stdout, flags=re.M)
+
+    nothing, *after = printed("--pass", "dead-code", "--pass", "fuse")
+    assert nothing == "" and [text.partition("\n")[0] for text in after] == ["dead-code", "fuse"]
+    assert after[0] == f"dead-code\n{LOOPS}\n"
+    steps, _, schedule = after[1].removeprefix("fuse\n").partition("\n\n")
+    assert steps.count("  nest ") == 1 and steps.count("    piece\n") == 2
+    file.write_text(f"{LOOPS}{steps}\n")
+    assert printed() != printed("--pass", "batch")
+    assert printed("--pass", "batch")[-1].partition("\n\n")[2] == schedule
+    result = CliRunner().invoke(app, ["opt", str(file), "--pass", "inline"])
+    assert result.exit_code == 1 and "inline comes before such steps" in result.stderr
+
+
 def test_opt_says_what_is_wrong(tmp_path: Path) -> None:
     file = tmp_path / "loops.txt"
     file.write_text(LOOPS)

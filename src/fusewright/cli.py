@@ -175,18 +175,24 @@ def opt(
     stop_after: Annotated[
         str | None, typer.Option(help="The last pass that runs, in the scheduler's order.")
     ] = None,
+    print_each: Annotated[
+        bool, typer.Option("--print", help="Print the program, or its steps, after each pass.")
+    ] = False,
 ) -> None:
-    """Run passes of the scheduler on a program's text, and print it.
+    """Run passes of the scheduler on a program's text, and print the schedule.
 
-    What each pass gives is verified.
+    Steps may stand behind the program, as `--print` shows them: passes then go on from there. What
+    each pass gives is verified.
     """
     optimizer = importlib.import_module("fusewright.optimizer")  # `--help` does without.
     try:
-        chosen = optimizer.chosen_passes(passes, stop_after)
-        typer.echo(print_schedule(optimizer.scheduled_by(_read(program), chosen)), nl=False)
+        result = optimizer.optimize(_read(program), passes, stop_after)
     except (FusewrightError, ValueError) as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(1) from None
+    for name, text in result.after if print_each else ():
+        typer.echo(f"# after {name}\n{text}")
+    typer.echo(print_schedule(result.schedule), nl=False)
 
 
 @app.command(rich_help_panel=DEPLOY)

@@ -1,4 +1,5 @@
-"""How statements and wrapper lines of one row are written, declared beside their fields.
+"""How statements, wrapper lines and heads of nests, a row each, are written: declared beside
+their fields.
 
     @record(kw_only=True)
     class Reuse:
@@ -28,6 +29,7 @@ from fusewright.ir.text_parts import (
     operand_indices,
     print_buffer,
     print_list,
+    print_loops,
     print_operand,
     print_symbol,
     print_wrapped,
@@ -244,6 +246,10 @@ KINDS: Final[dict[str, Kind]] = {
     "text": Kind(show=repr),
     "index": Kind(show=lambda index: index.text, indices=lambda index: (index,)),
     "flag": Kind(show=lambda flag: ""),
+    "loops": Kind(
+        show=print_loops,
+        indices=lambda loops: [loop.extent for loop in loops if loop.extent is not None],
+    ),
     "kernel": Kind(show=print_kernel),
     "launch": Kind(
         show=_launch,

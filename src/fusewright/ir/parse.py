@@ -60,7 +60,7 @@ from fusewright.records import field, record
 def parse_program(text: str) -> Program:
     """The program that `print_program` printed; `MalformedProgram` marks what does not parse."""
     reader = Reader.of(text)
-    program = _program(reader)
+    program = read_program(reader)
     reader.finish()
     return program
 
@@ -82,13 +82,13 @@ def parse_commented_loops(source: str) -> Group:
 def parse_schedule(text: str) -> Schedule:
     """The schedule that `print_schedule` printed."""
     reader = Reader.of(text)
-    program = _program(reader)
+    program = read_program(reader)
     head = reader.next()
     reader.cursor(head).expect("schedule")
     steps: list[ScheduledStep] = []
     while (line := reader.peek()) is not None:
         cursor = reader.cursor(line)
-        work = _group(reader) if _begins(cursor, "group") else _statement(reader)
+        work = _group(reader) if _begins(cursor, "group") else read_statement(reader)
         if isinstance(work, ComputedBuffer):
             raise cursor.error("a schedule's steps are groups, extern calls and copies")
         takes_over, last_uses = _taken_over(reader), _last_uses(reader)
@@ -134,7 +134,7 @@ def _last_uses(reader: Reader) -> tuple[str, ...]:
 
 
 @record(frozen=False)
-class _Values:
+class BodyReader:
     """The names of one body: its loop variables and loaded indices, and its values."""
 
     reader: Reader
@@ -247,19 +247,20 @@ class _Values:
         )
 
 
-_VALUES: dict[str, Callable[[_Values, Cursor], Value]] = {
-    "load": _Values.load,
-    "index": _Values.index,
-    "cast": _Values.cast,
-    "masked": _Values.masked,
-    "random": _Values.random,
+_VALUES: dict[str, Callable[[BodyReader, Cursor], Value]] = {
+    "load": BodyReader.load,
+    "index": BodyReader.index,
+    "cast": BodyReader.cast,
+    "masked": BodyReader.masked,
+    "random": BodyReader.random,
 }
 
 
 # Programs -----------------------------------------------------------------------------------------
 
 
-def _program(reader: Reader) -> Program:
+def read_program(reader: Reader) -> Program:
+    """A program, whose last row returns its results."""
     head = reader.next()
     cursor = reader.cursor(head)
     cursor.expect("program")
@@ -298,7 +299,7 @@ def _program(reader: Reader) -> Program:
             break
         else:
             reader.position -= 1
-            statements.append(_statement(reader))
+            statements.append(read_statement(reader))
     return Program(
         name=name,
         inputs=tuple(inputs),
@@ -311,7 +312,8 @@ def _program(reader: Reader) -> Program:
     )
 
 
-def _statement(reader: Reader) -> Statement:
+def read_statement(reader: Reader) -> Statement:
+    """The next statement, with its body."""
     line = reader.next()
     cursor = reader.cursor(line)
     outputs = read_outputs(cursor, reader)
@@ -339,7 +341,7 @@ def _body(cursor: Cursor, reader: Reader, rows: list[Line]) -> Body:
         cursor.expect("into")
         base = cursor.take("name")
     cursor.finish()
-    values = _Values(reader, symbols)
+    values = BodyReader(reader, symbols)
     if not rows:
         raise cursor.error("a body ends with `yield`")
     for row in rows[:-1]:
@@ -436,7 +438,7 @@ def _stage(reader: Reader) -> Stage:
     symbols = dict(reader.symbols)
     inner = read_loops(cursor, symbols) if cursor.accept("over") else ()
     cursor.finish()
-    values = _Values(reader, symbols)
+    values = BodyReader(reader, symbols)
     actions: list[Action] = []
     for row in reader.below(head):
         line = reader.cursor(row)
@@ -448,7 +450,7 @@ def _stage(reader: Reader) -> Stage:
     return Stage(inner=inner, actions=tuple(actions))
 
 
-def _action(cursor: Cursor, values: _Values) -> Action:
+def _action(cursor: Cursor, values: BodyReader) -> Action:
     if cursor.accept("store"):
         buffer, index = values.access(cursor)
         cursor.expect("=")

@@ -18,6 +18,7 @@ from fusewright.ir.grammar import (
     read_dtype,
     read_index,
     read_index_list,
+    read_loops,
     read_operand,
     read_results,
     read_symbol,
@@ -59,6 +60,11 @@ def read_row(reader: Reader, classes: Sequence[type[Any]]) -> Any:
 
 
 def _read(cls: type[Any], cursor: Cursor, reader: Reader) -> Any:
+    return cls(**read_fields(cls, cursor, reader))
+
+
+def read_fields(cls: type[Any], cursor: Cursor, reader: Reader) -> dict[str, Any]:
+    """The fields that the form of `cls` names, read from one row."""
     fields: dict[str, Any] = {}
     for part in parts_of(cls.form):
         if part.is_optional and not cursor.at(part.pieces[0].word):
@@ -66,7 +72,7 @@ def _read(cls: type[Any], cursor: Cursor, reader: Reader) -> Any:
         for piece in part.pieces:
             fields.update(_fields(piece, cursor, reader))
     cursor.finish()
-    return cls(**fields)
+    return fields
 
 
 def _fields(piece: Piece, cursor: Cursor, reader: Reader) -> dict[str, Any]:
@@ -236,6 +242,7 @@ _READERS: Final[dict[str, Callable[[Cursor, Reader], Any]]] = {
     "index": lambda cursor, reader: read_index(cursor, reader.symbols),
     "flag": lambda cursor, reader: True,
     "size": _size,
+    "loops": lambda cursor, reader: read_loops(cursor, reader.symbols),
     "kernel": _kernel,
     "launch": _launch,
     "laid_out": read_buffer,

@@ -122,19 +122,19 @@ def verify_program(program: Program) -> Accesses:
     defined: dict[str, Buffer] = {}
     for buffer in (*program.inputs, *program.constants):
         reason = _define(buffer, defined, sizes)
-        _require(reason, [print_buffer(buffer)])
+        require(reason, [print_buffer(buffer)])
     inputs = {buffer.name for buffer in program.inputs}
     consumed: dict[str, str] = {}
     for statement in program.statements:
         _verify_statement(statement, defined, sizes, inputs, consumed, accesses)
     for operand in program.outputs:
         reason = _operand(operand, defined, sizes)
-        _require(reason, [f"return {print_operand(operand)}"])
+        require(reason, [f"return {print_operand(operand)}"])
     results = operand_buffers(program.outputs)
     for result, target in program.mutations:
         legal = result in results and target in inputs
         reason = None if legal else "a mutation pairs a result with an input"
-        _require(reason, [f"mutation {result} of {target}"])
+        require(reason, [f"mutation {result} of {target}"])
     return accesses
 
 
@@ -142,7 +142,7 @@ def verify_group(group: Group, program: Program | None = None) -> Accesses:
     """Check every invariant of a group; with its program, that its buffers are the program's."""
     accesses = Accesses()
     rows = group_rows(group)
-    _require(_group_head(group, program), rows[:1])
+    require(_group_head(group, program), rows[:1])
     memory = {
         buffer.name: Memory(buffer.layout.dtype, buffer.layout.span)
         for buffer in (*group.reads, *group.writes)
@@ -158,9 +158,9 @@ def verify_group(group: Group, program: Program | None = None) -> Accesses:
         _verify_values(action_roots(*stage.actions), scope, stage_rows(stage))
         for action in stage.actions:
             reason = _action(action, stage, group, memory, locals_, writable, scope)
-            _require(reason, stage_rows(stage), action_row(stage, action))
+            require(reason, stage_rows(stage), action_row(stage, action))
         filled |= _filled(stage) & local_names
-    _require(_unwritten(group, accesses), rows[:1])
+    require(_unwritten(group, accesses), rows[:1])
     return accesses
 
 
@@ -219,20 +219,20 @@ def verify_schedule(schedule: Schedule) -> Accesses:
             made = [buffer.name for buffer in step.work.outputs]
         rows = step_rows(step.work)[:1]
         missing = [name for name in used if name not in defined and name not in made]
-        _require(f"{missing[0]} is used before it is defined" if missing else None, rows)
+        require(f"{missing[0]} is used before it is defined" if missing else None, rows)
         stray = [name for name in made if name not in layouts]
-        _require(f"{stray[0]} is no buffer of the program" if stray else None, rows)
+        require(f"{stray[0]} is no buffer of the program" if stray else None, rows)
         if isinstance(step.work, CallOperator):
             aliases |= dict(step.work.aliases)
         late = [name for name in _memories(used, aliases) if name in ended]
-        _require(f"{late[0]} is used after its last use" if late else None, rows)
+        require(f"{late[0]} is used after its last use" if late else None, rows)
         defined.update(made)
-        _require(_lifetimes(step, defined, ended), rows)
+        require(_lifetimes(step, defined, ended), rows)
     results = operand_buffers(program.outputs)
     missing = [name for name in results if name not in defined]
-    _require(f"the result {missing[0]} is never computed" if missing else None, ["return"])
+    require(f"the result {missing[0]} is never computed" if missing else None, ["return"])
     late = [name for name in _memories(results, aliases) if name in ended]
-    _require(f"{late[0]} is returned after its last use" if late else None, ["return"])
+    require(f"{late[0]} is returned after its last use" if late else None, ["return"])
     return accesses
 
 
@@ -275,7 +275,7 @@ def _verify_statement(
     rows = statement_rows(statement)
     for name in _used(statement):
         if name in consumed:
-            _require(f"{name} was taken over by {consumed[name]}", rows)
+            require(f"{name} was taken over by {consumed[name]}", rows)
     match statement:
         case ComputedBuffer(outputs=outputs, body=body):
             memory = {
@@ -285,21 +285,21 @@ def _verify_statement(
             over = body.reduction_loops if isinstance(body, Reduction) else ()
             scope = ValueScope(memory, (*body.loops, *over), sizes, accesses)
             _verify_values(_body_roots(body), scope, rows)
-            _require(_body(body, outputs, defined, scope), rows)
-            _require(_one_device((*map(defined.get, _used(statement)), *outputs)), rows)
+            require(_body(body, outputs, defined, scope), rows)
+            require(_one_device((*map(defined.get, _used(statement)), *outputs)), rows)
             if isinstance(body, Scatter):
                 consumed[body.base] = outputs[0].name
         case CopyBack(target=target, source=source):
             reason = None if target in inputs else f"{target} is no input"
-            _require(reason or _operand(source, defined, sizes), rows)
+            require(reason or _operand(source, defined, sizes), rows)
         case CallOperator() | CallSubprogram():
-            _require(_call(statement, defined, sizes), rows)
+            require(_call(statement, defined, sizes), rows)
         case ComputeNumber() | ReadSize() | ReadItem() | CheckFact():
             operands: list[Operand] = [BufferReference(name) for name in buffers_read(statement)]
             operands += indices_in(statement)
-            _require(_operand(ListOf(tuple(operands)), defined, sizes), rows)
+            require(_operand(ListOf(tuple(operands)), defined, sizes), rows)
     for buffer in statement.outputs:
-        _require(_define(buffer, defined, sizes), rows)
+        require(_define(buffer, defined, sizes), rows)
 
 
 def _define(buffer: Buffer, defined: dict[str, Buffer], sizes: frozenset[Symbol]) -> str | None:
@@ -334,7 +334,7 @@ def _body_roots(body: Body) -> tuple[Value, ...]:
 def _body(
     body: Body, outputs: tuple[Buffer, ...], defined: dict[str, Buffer], scope: ValueScope
 ) -> str | None:
-    reason = _loops(scope.loops)
+    reason = different_loops(scope.loops)
     if reason is not None:
         return reason
     if isinstance(body, Scatter):
@@ -396,7 +396,8 @@ def _types(wanted: tuple[DType, ...], given: tuple[DType, ...]) -> str | None:
     return f"the value gives {gives}, the target holds {holds}"
 
 
-def _loops(loops: Iterable[Symbol]) -> str | None:
+def different_loops(loops: Iterable[Symbol]) -> str | None:
+    """Why these cannot be loops around one point: one has no extent, or two have one name."""
     seen: set[str] = set()
     for symbol in loops:
         if symbol.extent is None:
@@ -502,11 +503,11 @@ def _group_head(group: Group, program: Program | None) -> str | None:
         for buffer in (*group.reads, *group.writes):
             if known.get(buffer.name) != buffer:
                 return f"{buffer.name} is not the program's"
-    return _loops(group.outer) or _nested_loops(group)
+    return different_loops(group.outer) or _nested_loops(group)
 
 
 def _nested_loops(group: Group) -> str | None:
-    reasons = (_loops((*group.outer, *stage.inner)) for stage in group.stages)
+    reasons = (different_loops((*group.outer, *stage.inner)) for stage in group.stages)
     return next(filter(None, reasons), None)
 
 
@@ -621,7 +622,7 @@ def _verify_values(roots: tuple[Value, ...], scope: ValueScope, rows: list[str])
     wrong = check_values(roots, scope)
     if wrong is not None:
         value, reason = wrong
-        _require(reason, rows, _value_row(render_values(roots), value))
+        require(reason, rows, _value_row(render_values(roots), value))
 
 
 def _value_row(values: ValueRows, value: Value) -> str:
@@ -629,8 +630,8 @@ def _value_row(values: ValueRows, value: Value) -> str:
     return "" if isinstance(value, Constant) else f"{values.operand(value)} ="
 
 
-def _require(reason: str | None, rows: list[str], marked: str = "") -> None:
-    """If there is a reason, raise it with the rows around the one that begins as `marked`."""
+def require(reason: str | None, rows: list[str], marked: str = "") -> None:
+    """Raise `reason`, if there is one, with the rows around the one that begins as `marked`."""
     if reason is None:
         return
     place = next((n for n, row in enumerate(rows) if row.strip().startswith(marked)), 0)

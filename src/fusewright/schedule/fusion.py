@@ -25,7 +25,7 @@ import heapq
 from collections.abc import Iterable, Iterator, Sequence
 
 from fusewright.ir.index import Symbol, extent
-from fusewright.records import record
+from fusewright.records import record, replace
 from fusewright.schedule.align import Alignment, align
 from fusewright.schedule.analysis import Analysis
 from fusewright.schedule.dependencies import Dependencies
@@ -71,6 +71,27 @@ class Graph:
 
     @staticmethod
     def of(steps: Sequence[Step | None], kept: frozenset[str], analysis: Analysis) -> Graph:
+        """The graph of steps that stand where their first statement does. Nests of several pieces
+        are joined from nests of one, since dependencies follow from the program's order.
+        """
+        fused = [step for step in steps if isinstance(step, Nest) and len(step.pieces) > 1]
+        if not fused:
+            return Graph._of_statements(steps, kept, analysis)
+        single = list(steps)
+        for nest in fused:
+            for piece in nest.pieces:
+                single[piece.position] = replace(nest, pieces=(piece,))
+        graph = Graph._of_statements(single, kept, analysis)
+        for nest in fused:
+            first, *others = (piece.position for piece in nest.pieces)
+            for count, position in enumerate(others, start=2):
+                join(graph, first, position, nest.outer, nest.pieces[:count])
+        return graph
+
+    @staticmethod
+    def _of_statements(
+        steps: Sequence[Step | None], kept: frozenset[str], analysis: Analysis
+    ) -> Graph:
         nothing = Effects((), ())
         effects = [step_effects(step, analysis) if step else nothing for step in steps]
         readers: dict[str, set[int]] = {}

@@ -11,12 +11,14 @@ nest [i0<256]
   sum   s[i0] over [r0<768]:  x[768*i0 + r0]
   store y[768*i0 + r0] over [r0<768]:  x[768*i0 + r0] / s[i0]
 ```
+So it is put in short, here and above the passes; `text` prints it in full and reads it back.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
+from typing import ClassVar
 
 from fusewright.ir.index import Index, Symbol, integer
 from fusewright.ir.products import DOT
@@ -62,6 +64,8 @@ class Access:
 class Piece:
     """One body inside the outer loops of a nest."""
 
+    form: ClassVar = "piece[over {inner:loops}][into {base:buffer}]"
+
     kind: str
     """store, scatter, or a key of `ops.REDUCTION_KINDS`."""
 
@@ -69,7 +73,7 @@ class Piece:
     """How a scatter combines a value with what is in memory."""
 
     writes: tuple[Access, ...]
-    inner: tuple[Symbol, ...]
+    inner: tuple[Symbol, ...] = ()
     value: Value
     place: Value | None = None
     """The element that a scatter writes, as an index value."""
@@ -121,6 +125,8 @@ class Piece:
 @record(eq=False, kw_only=True, slots=False)
 class Nest:
     """Pieces that share their outer loops; one becomes one group."""
+
+    form: ClassVar = "nest {outer:loops}"
 
     outer: tuple[Symbol, ...]
     pieces: tuple[Piece, ...]

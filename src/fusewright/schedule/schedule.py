@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 from fusewright.context import CompileContext
@@ -72,22 +72,50 @@ def schedule(
     some computes the same.
     """
     analysis = Analysis(program, limits_of)
+    program = run_program_passes(program, analysis, passes)
+    steps = simplified_steps(program, analysis)
+    graph = run_step_passes(program, steps, analysis, passes)
+    return finished(program, graph)
 
+
+Observer = Callable[[str, Program, Sequence[Step | None] | None], None]
+"""Called with the name of each pass that has run, the program, and the steps once there are any."""
+
+
+def _ignore(name: str, program: Program, steps: Sequence[Step | None] | None) -> None:
+    pass
+
+
+def run_program_passes(
+    program: Program, analysis: Analysis, passes: Collection[str], observe: Observer = _ignore
+) -> Program:
+    """The program after those of `PROGRAM_PASSES` that are named."""
     for program_pass in PROGRAM_PASSES:
         if program_pass.name in passes:
             program = program_pass.run(program, analysis)
+            observe(program_pass.name, program, None)
+    return program
+
+
+def run_step_passes(
+    program: Program,
+    steps: list[Step | None],
+    analysis: Analysis,
+    passes: Collection[str],
+    observe: Observer = _ignore,
+) -> Graph:
+    """The steps after those of `STEP_PASSES` and `GRAPH_PASSES` that are named."""
     kept = output_buffers(program) | unread_buffers(program, analysis)
-    steps = simplified_steps(program, analysis)
     for step_pass in STEP_PASSES:
         if step_pass.name in passes:
             steps = step_pass.run(steps, kept, analysis)
+            observe(step_pass.name, program, steps)
     graph = Graph.of(steps, kept, analysis)
     for graph_pass in GRAPH_PASSES:
         if graph_pass.name in passes:
             graph_pass.run(graph)
-    order = order_steps(graph, program.released_inputs)
-    works = [_finished(program, graph, number) for number in order]
-    return Schedule(program=program, steps=with_lifetimes(program, works))
+            observe(graph_pass.name, program, graph.steps)
+    return graph
 
 
 def simplified_steps(program: Program, analysis: Analysis) -> list[Step | None]:
@@ -100,7 +128,14 @@ def simplified_steps(program: Program, analysis: Analysis) -> list[Step | None]:
     ]
 
 
-def _finished(program: Program, graph: Graph, number: int) -> StepWork:
+def finished(program: Program, graph: Graph) -> Schedule:
+    """The steps in order, each with the memory that ends with it. Leaves `graph` as it is."""
+    order = order_steps(graph, program.released_inputs)
+    works = [_work(program, graph, number) for number in order]
+    return Schedule(program=program, steps=with_lifetimes(program, works))
+
+
+def _work(program: Program, graph: Graph, number: int) -> StepWork:
     """A step as the next stage wants it: nests become groups."""
     step = graph.steps[number]
     assert step is not None
