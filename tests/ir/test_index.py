@@ -1,139 +1,20 @@
-"""Index expressions against brute force: what is simplified, bounded or proved holds everywhere."""
+"""Index expressions against brute force: what is simplified or bounded holds everywhere."""
 
 from __future__ import annotations
 
 import itertools
-import random
-from collections.abc import Callable
-from dataclasses import dataclass
 
 import pytest
 import sympy
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from fusewright.ir.bounds import known_nonnegative
+from fusewright.ir.compounds import floor_divide, maximum, minimum
 from fusewright.ir.grammar import read_index
-from fusewright.ir.index import (
-    Index,
-    Symbol,
-    contiguous_strides,
-    floor_divide,
-    integer,
-    known_less,
-    known_multiple,
-    loop,
-    maximum,
-    maximum_value,
-    minimum,
-)
+from fusewright.ir.index import Index, Symbol, contiguous_strides, integer, known_multiple, loop
 from fusewright.ir.lexer import Cursor, split_lines
 from fusewright.ir.sizes import size_symbol
-
-S0 = size_symbol("s0", 2, 9)
-S1 = size_symbol("s1", 2, 16, multiple=2)
-LOOPS = (loop("i0", 3), loop("i1", 4), loop("r0", 6), loop("r1", S0), loop("k", 1))
-LOADED = Symbol("k0", -2, 5)
-FREE = (*LOOPS, LOADED, S0, S1)
-
-Point = dict[str, int]
-
-
-@dataclass(frozen=True)
-class Pair:
-    """An expression, and how Python computes it."""
-
-    index: Index
-    compute: Callable[[Point], int]
-
-
-def points(seed: int = 0, count: int = 60) -> list[Point]:
-    """Values of all symbols that respect their ranges; the corners of the ranges among them."""
-    draw = random.Random(seed)
-    found: list[Point] = []
-    for corner in range(count):
-        pick = (min, max, lambda values: draw.choice(list(values)))[min(corner % 5, 2)]
-        point = {"s0": pick(range(2, 10)), "s1": pick(range(2, 17, 2)), "k0": pick(range(-2, 6))}
-        extents = {"i0": 3, "i1": 4, "r0": 6, "r1": point["s0"], "k": 1}
-        for name, extent in extents.items():
-            point[name] = (pick if corner % 3 else draw.choice)(range(extent))
-        found.append(point)
-    return found
-
-
-POINTS = points()
-
-
-def leaf() -> st.SearchStrategy[Pair]:
-    symbols = st.sampled_from(FREE).map(
-        lambda symbol: Pair(symbol.index, lambda point: point[symbol.name])
-    )
-    numbers = st.integers(-12, 40).map(lambda value: Pair(integer(value), lambda point: value))
-    return st.one_of(symbols, symbols, numbers)
-
-
-def combined(inner: st.SearchStrategy[Pair]) -> st.SearchStrategy[Pair]:
-    divisors = st.sampled_from(
-        [1, 2, 3, 4, 6, 8, 12, S0.index, S1.index, S0.index * 4, S0.index * S1.index, S0.index + 1]
-    )
-
-    def add(pair: tuple[Pair, Pair]) -> Pair:
-        left, right = pair
-        return Pair(left.index + right.index, lambda p: left.compute(p) + right.compute(p))
-
-    def subtract(pair: tuple[Pair, Pair]) -> Pair:
-        left, right = pair
-        return Pair(left.index - right.index, lambda p: left.compute(p) - right.compute(p))
-
-    def multiply(pair: tuple[Pair, Pair]) -> Pair:
-        left, right = pair
-        return Pair(left.index * right.index, lambda p: left.compute(p) * right.compute(p))
-
-    def scale(given: tuple[Pair, int]) -> Pair:
-        left, by = given
-        return Pair(left.index * by, lambda p: left.compute(p) * by)
-
-    def divide(given: tuple[Pair, Index | int]) -> Pair:
-        left, by = given
-        return Pair(left.index // by, lambda p: left.compute(p) // number(by, p))
-
-    def modulo(given: tuple[Pair, Index | int]) -> Pair:
-        left, by = given
-        return Pair(left.index % by, lambda p: left.compute(p) % number(by, p))
-
-    def least(pair: tuple[Pair, Pair]) -> Pair:
-        left, right = pair
-        return Pair(
-            minimum(left.index, right.index), lambda p: min(left.compute(p), right.compute(p))
-        )
-
-    def greatest(pair: tuple[Pair, Pair]) -> Pair:
-        left, right = pair
-        return Pair(
-            maximum(left.index, right.index), lambda p: max(left.compute(p), right.compute(p))
-        )
-
-    two = st.tuples(inner, inner)
-    by = st.tuples(inner, divisors)
-    return st.one_of(
-        two.map(add),
-        two.map(add),
-        two.map(subtract),
-        two.map(multiply),
-        st.tuples(inner, st.sampled_from([-4, -1, 2, 3, 4, 6, 8, 12, 24])).map(scale),
-        by.map(divide),
-        by.map(modulo),
-        two.map(least),
-        two.map(greatest),
-    )
-
-
-def number(value: Index | int, point: Point) -> int:
-    return value.evaluate(point) if isinstance(value, Index) else value
-
-
-EXPRESSIONS = st.recursive(leaf(), combined, max_leaves=8)
-MANY = settings(max_examples=100, deadline=None)
+from tests.ir.index_expressions import EXPRESSIONS, FREE, LOOPS, MANY, POINTS, Pair
 
 
 @MANY
@@ -180,22 +61,6 @@ def test_divisor_divides(pair: Pair) -> None:
         value = pair.compute(point)
         assert value % divisor == 0 if divisor else value == 0, (pair.index, divisor, point)
     assert known_multiple(pair.index, 4) == (divisor % 4 == 0)
-
-
-@MANY
-@given(EXPRESSIONS, EXPRESSIONS)
-def test_what_is_proved_less_is_less(left: Pair, right: Pair) -> None:
-    assume(known_less(left.index, right.index))
-    for point in POINTS:
-        assert left.compute(point) < right.compute(point), (left.index, right.index, point)
-
-
-@MANY
-@given(EXPRESSIONS)
-def test_maximum_value_is_never_exceeded(pair: Pair) -> None:
-    most = maximum_value(pair.index)
-    for point in POINTS:
-        assert pair.compute(point) <= most.evaluate(point), (pair.index, most, point)
 
 
 @MANY
@@ -253,15 +118,6 @@ def test_equal_expressions_are_equal_in_sympy(left: Pair, right: Pair) -> None:
     )
     assert sympy.expand(translated(product) - expected) == 0
     assert (product - left.index * (right.index + 1)) == 0
-
-
-@MANY
-@given(EXPRESSIONS, st.lists(EXPRESSIONS, min_size=1, max_size=3))
-def test_what_conditions_prove_holds_where_they_hold(pair: Pair, guards: list[Pair]) -> None:
-    assume(known_nonnegative(pair.index, frozenset(guard.index for guard in guards)))
-    for point in POINTS:
-        if all(guard.compute(point) >= 0 for guard in guards):
-            assert pair.compute(point) >= 0, (pair.index, [g.index for g in guards], point)
 
 
 P, J, R = loop("p", 8).index, loop("j", 4).index, loop("r", 768).index

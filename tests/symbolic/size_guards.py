@@ -18,7 +18,8 @@ from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._pytree import tree_leaves, tree_map
 
 from fusewright.ir.index import Symbol
-from fusewright.symbolic.relations import Kind, RealRelation, Relation
+from fusewright.ir.relations import Kind, Relation
+from fusewright.symbolic.relations import RealRelation
 from tests.lower.operator_samples import samples
 from tests.symbolic_inputs import SymbolicInputs
 

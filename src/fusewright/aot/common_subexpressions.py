@@ -19,9 +19,9 @@ import torch
 from torch import fx
 
 from fusewright.aot.functionalize import memory_owner, shown_memory
+from fusewright.ir.relations import equal
 from fusewright.operators import facts
 from fusewright.symbolic.nodes import index_of
-from fusewright.symbolic.relations import equal
 from fusewright.torch_compat import OpOverload
 
 aten = torch.ops.aten

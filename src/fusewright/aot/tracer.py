@@ -41,10 +41,11 @@ from fusewright.fake_rules.geometry import same_sizes
 from fusewright.formulas import Formula, When, apply_to_each, formulas, is_foreach
 from fusewright.interrupts import INTERRUPTS
 from fusewright.ir.index import Index, Symbol
+from fusewright.ir.relations import Kind, Relation
 from fusewright.modes import Modes, restore
 from fusewright.operators import OperatorKind, facts
 from fusewright.symbolic.nodes import SYMBOLIC, symbolic_int
-from fusewright.symbolic.relations import Kind, Relation
+from fusewright.symbolic.relations import indicator_index
 from fusewright.torch_compat import OpOverload, TorchDispatchMode
 
 aten = torch.ops.aten
@@ -615,7 +616,7 @@ def promise(recorder: Recorder, condition: torch.SymBool) -> None:
         ):
             node.facts.assume(node.condition)
         case Relation() as relation:
-            holds = symbolic_int(node.facts, relation.indicator())
+            holds = symbolic_int(node.facts, indicator_index(relation))
             message = f"{relation} does not hold"
             recorder.record_call(aten._assert_scalar.default, (holds, message), {}, None)
             node.facts.assume(relation)

@@ -14,11 +14,11 @@ import torch
 
 from fusewright.errors import Unsupported
 from fusewright.fake import FakeMode, FakeTensor
-from fusewright.ir import index as ir
-from fusewright.ir.index import Index, as_index, integer
+from fusewright.ir.compounds import floor_divide, maximum, minimum, remainder
+from fusewright.ir.index import Index, as_index, integer, product
+from fusewright.ir.relations import Relation
 from fusewright.symbolic.facts import ShapeFacts
 from fusewright.symbolic.nodes import symbolic_int
-from fusewright.symbolic.relations import Relation
 
 LARGEST = 2**31
 """Upper bounds above this are no information (torch writes 2**63 - 1 for unknown)."""
@@ -115,21 +115,21 @@ def _bound(value: Any) -> int | None:
 
 
 def _power(base: Index, exponent: Index) -> Index:
-    return ir.product([base] * int(exponent))
+    return product([base] * int(exponent))
 
 
 _RULES: dict[str, Callable[..., Index]] = {
     "Add": lambda *arguments: sum(arguments, integer(0)),
-    "Mul": lambda *arguments: ir.product(arguments),
+    "Mul": lambda *arguments: product(arguments),
     "Pow": _power,
     "PowByNatural": _power,
-    "FloorDiv": ir.floor_divide,
-    "CleanDiv": ir.floor_divide,
-    "Mod": ir.remainder,
-    "PythonMod": ir.remainder,
+    "FloorDiv": floor_divide,
+    "CleanDiv": floor_divide,
+    "Mod": remainder,
+    "PythonMod": remainder,
     "ModularIndexing": lambda value, by, modulus: value // by % modulus,
-    "Min": lambda *arguments: reduce(ir.minimum, arguments),
-    "Max": lambda *arguments: reduce(ir.maximum, arguments),
+    "Min": lambda *arguments: reduce(minimum, arguments),
+    "Max": lambda *arguments: reduce(maximum, arguments),
     "Identity": as_index,
 }
 """By class of a sympy expression."""

@@ -27,10 +27,10 @@ from fusewright.config import NOTHING, OfData
 from fusewright.errors import MarkedDimension, WrongShape
 from fusewright.ir.index import Symbol, integer
 from fusewright.ir.intervals import Bound
+from fusewright.ir.relations import at_least, equal
 from fusewright.records import field, record
 from fusewright.symbolic.facts import Assumption, ShapeFacts
 from fusewright.symbolic.nodes import Number, index_of, symbolic_float, symbolic_int
-from fusewright.symbolic.relations import at_least, equal
 
 LARGEST: Final = 2**63 - 1
 """The bound below which integers that are symbols, and their negatives, lie."""

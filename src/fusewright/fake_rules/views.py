@@ -15,9 +15,9 @@ from torch import Tensor
 from fusewright.errors import DataDependent
 from fusewright.fake_rules.geometry import contiguous, facts_of, known_equal, named
 from fusewright.ir.index import product
+from fusewright.ir.relations import below, equal
 from fusewright.records import record
 from fusewright.symbolic.nodes import index_of, symbolic_int
-from fusewright.symbolic.relations import below, equal
 
 
 @record

@@ -1,33 +1,26 @@
 """Judges memory accesses, under the masks that guard them: within a buffer, outside it, or unknown.
 
-A *condition* is an index expression known to be >= 0 where an access happens:
-`masked lt(index i0, 64), load x[…]` loads only where `63 - i0 >= 0`.
+A *condition* is a relation that holds where an access happens: `masked lt(index i0, 64), load x[…]`
+loads only where `i0 < 64`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable
 from enum import Enum, auto
 
-from fusewright.ir.index import (
-    Index,
-    Symbol,
-    integer,
-    known_less,
-    maximum_value,
-)
+from fusewright.ir.index import Index, Symbol, integer
+from fusewright.ir.proof import minimum_value, proves
+from fusewright.ir.relations import Relation, at_least, at_most, below, equal, nonnegative
 from fusewright.ir.value import Apply, Constant, IndexValue, Masked, Value, children, postorder
 
-Conditions = frozenset[Index]
+Conditions = frozenset[Relation]
 
 ALWAYS: Conditions = frozenset()
 """No condition: the access happens at every point."""
 
-_GUARDED: Conditions = frozenset({integer(0)})
+_GUARDED: Conditions = frozenset({nonnegative(integer(0))})
 """Some condition, of which nothing is known."""
-
-_STEPS = 200
-"""Attempts before a proof is given up."""
 
 
 class Verdict(Enum):
@@ -50,33 +43,11 @@ def judge_access(
     """
     if any(symbol.extent == 0 for symbol in loops):
         return Verdict.INSIDE
-    if known_nonnegative(index, conditions) and known_nonnegative(capacity - 1 - index, conditions):
+    if proves(at_least(index, 0), conditions) and proves(below(index, capacity), conditions):
         return Verdict.INSIDE
     if not conditions and _reaches_outside(index, capacity):
         return Verdict.OUTSIDE
     return Verdict.UNKNOWN
-
-
-def known_nonnegative(expression: Index, conditions: Conditions = ALWAYS) -> bool:
-    """True when `expression >= 0` is proved for all values of the symbols that meet the conditions.
-
-    An expression is proved by its own bounds; or, for a condition `c >= 0` and a factor `k >= 0`,
-    by proving `expression - k*c`. The factors tried are those that cancel a term.
-    """
-    steps = iter(range(_STEPS))
-
-    def prove(goal: Index, left: Conditions) -> bool:
-        if known_less(-1, goal):
-            return True
-        for condition in sorted(left, key=str):
-            for factor in _cancelling(goal, condition):
-                if next(steps, None) is None:
-                    return False
-                if prove(goal - condition * factor, left - {condition}):
-                    return True
-        return False
-
-    return prove(expression, conditions)
 
 
 def access_conditions(roots: tuple[Value, ...]) -> dict[int, Conditions]:
@@ -84,16 +55,15 @@ def access_conditions(roots: tuple[Value, ...]) -> dict[int, Conditions]:
 
     These are the conditions of the masks that stand on every path to it.
     """
-    found: dict[int, Conditions] = {id(root): ALWAYS for root in roots}
+    conditions: dict[int, Conditions] = {id(root): ALWAYS for root in roots}
     for value in reversed(list(postorder(roots))):
-        here = found[id(value)]
         for child in children(value):
-            below = here
+            on_path = conditions[id(value)]
             if isinstance(value, Masked) and child is value.value and child is not value.mask:
-                below = here | _GUARDED | mask_conditions(value.mask)
-            known = found.get(id(child))
-            found[id(child)] = below if known is None else known & below
-    return found
+                on_path = on_path | _GUARDED | mask_conditions(value.mask)
+            on_others = conditions.get(id(child))
+            conditions[id(child)] = on_path if on_others is None else on_others & on_path
+    return conditions
 
 
 def mask_conditions(mask: Value) -> Conditions:
@@ -111,24 +81,21 @@ def mask_conditions(mask: Value) -> Conditions:
 
 _OPPOSITE = {"lt": "ge", "ge": "lt", "gt": "le", "le": "gt", "ne": "eq"}
 
+_RELATIONS: dict[str, Callable[[Index, Index], Relation]] = {
+    "lt": below,
+    "le": at_most,
+    "gt": lambda left, right: below(right, left),
+    "ge": at_least,
+    "eq": equal,
+}
+
 
 def _comparison(operation: str, value: Apply) -> Conditions:
-    if operation not in ("lt", "le", "gt", "ge", "eq"):
-        return ALWAYS
-    left, right = map(_as_index, value.arguments)
+    left, right = map(_as_index, value.arguments) if len(value.arguments) == 2 else (None, None)
     if left is None or right is None:
         return ALWAYS
-    match operation:
-        case "lt":
-            return frozenset({right - left - 1})
-        case "le":
-            return frozenset({right - left})
-        case "gt":
-            return frozenset({left - right - 1})
-        case "ge":
-            return frozenset({left - right})
-        case _:
-            return frozenset({left - right, right - left})
+    relation = _RELATIONS.get(operation)
+    return ALWAYS if relation is None else frozenset({relation(left, right)})
 
 
 def _as_index(value: Value) -> Index | None:
@@ -141,32 +108,15 @@ def _as_index(value: Value) -> Index | None:
             return None
 
 
-def _cancelling(goal: Index, condition: Index) -> Iterator[Index]:
-    """Factors k >= 0 with which `goal - k*condition` loses a term of `goal`."""
-    for step, atoms in condition.terms:
-        if len(atoms) != 1:
-            continue
-        for coefficient, factors in goal.terms:
-            if atoms[0] not in factors or coefficient % step or coefficient // step < 0:
-                continue
-            rest = list(factors)
-            rest.remove(atoms[0])
-            factor = (
-                Index(((coefficient // step, tuple(rest)),), 0)
-                if rest
-                else integer(coefficient // step)
-            )
-            if factor.lower is not None and factor.lower >= 0:
-                yield factor
-
-
 def _reaches_outside(index: Index, limit: Index) -> bool:
     """True when some point surely has `index < 0` or `index >= limit`."""
-    if known_less(index, 0) or known_less(limit - 1, index):
+    outside = (below(index, 0), at_least(index, limit))
+    if any(map(proves, outside)):
         return True
     if not _attains_its_bounds(index):
         return False
-    return known_less(limit - 1, maximum_value(index)) or known_less(-maximum_value(-index), 0)
+    least, most = minimum_value(index), -minimum_value(-index)
+    return proves(below(least, 0)) or proves(at_least(most, limit))
 
 
 def _attains_its_bounds(index: Index) -> bool:
@@ -180,5 +130,5 @@ def _attains_its_bounds(index: Index) -> bool:
                 variables.append(atom)
             elif len(atoms) == 1:
                 return False
-    ends = maximum_value(index).free() | maximum_value(-index).free()
+    ends = minimum_value(index).free() | minimum_value(-index).free()
     return len(set(variables)) == len(variables) and ends.isdisjoint(variables)

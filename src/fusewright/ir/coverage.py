@@ -15,8 +15,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from enum import Enum, auto
 
-from fusewright.ir.index import Index, Symbol, integer, known_less, product
+from fusewright.ir.index import Index, Symbol, integer, product
 from fusewright.ir.program import Layout
+from fusewright.ir.proof import proves
+from fusewright.ir.relations import below
 from fusewright.records import record
 
 
@@ -60,7 +62,7 @@ def judge_coverage(stores: Sequence[Index], layout: Layout) -> Coverage:
     points = integer(0)
     for index in stores:
         points = points + product(_extent(symbol) for symbol in loops_in(index))
-    return Coverage.PARTIAL if known_less(points, count) else Coverage.UNKNOWN
+    return Coverage.PARTIAL if proves(below(points, count)) else Coverage.UNKNOWN
 
 
 def loops_in(index: Index) -> list[Symbol]:

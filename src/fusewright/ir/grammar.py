@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from fusewright.errors import MalformedProgram
-from fusewright.ir import index as indices
+from fusewright.ir.compounds import maximum, minimum
 from fusewright.ir.dtype import BY_TEXT, DType
-from fusewright.ir.index import Index, Symbol, contiguous_strides, integer
+from fusewright.ir.index import Index, Symbol, contiguous_strides, integer, loop
 from fusewright.ir.lexer import Cursor, Line, split_lines
 from fusewright.ir.program import (
     Buffer,
@@ -113,7 +113,7 @@ def _factor(cursor: Cursor, symbols: Symbols) -> Index:
     if cursor.peek().kind == "integer":
         return integer(int(cursor.next().text))
     if cursor.at("min", "max") and cursor.peek(1).text == "(":
-        operation = indices.minimum if cursor.next().text == "min" else indices.maximum
+        operation = minimum if cursor.next().text == "min" else maximum
         cursor.expect("(")
         left = read_index(cursor, symbols)
         cursor.expect(",")
@@ -202,13 +202,13 @@ def read_symbol(cursor: Cursor) -> Symbol:
 def read_loops(cursor: Cursor, symbols: dict[str, Index]) -> tuple[Symbol, ...]:
     """`[i0<32, i1<s0]`; the loop variables are added to `symbols`."""
 
-    def one() -> Symbol:
+    def read_loop() -> Symbol:
         name = cursor.take("name")
         cursor.expect("<")
-        return indices.loop(name, read_index(cursor, symbols))
+        return loop(name, read_index(cursor, symbols))
 
-    loops = between(cursor, "[", "]", one)
-    symbols.update((loop.name, loop.index) for loop in loops)
+    loops = between(cursor, "[", "]", read_loop)
+    symbols.update((symbol.name, symbol.index) for symbol in loops)
     return loops
 
 

@@ -11,13 +11,13 @@ computed once.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import lru_cache, reduce
+from functools import reduce
 from math import gcd, prod
-from typing import Any, Final
+from typing import Any
 
 from fusewright.ir import intervals
 from fusewright.ir.intervals import Bound, Interval
-from fusewright.ir.terms import ONE, Printed, operand_text, printed, shared, text_of, without
+from fusewright.ir.terms import Printed, operand_text, printed, text_of
 
 
 class Symbol(Printed):
@@ -155,7 +155,7 @@ class Index(Printed):
             return Index(self.terms, self.constant + other.constant) if other.constant else self
         if not self.terms and not self.constant:
             return other
-        return _sum((*self.terms, *other.terms), self.constant + other.constant)
+        return sum_of((*self.terms, *other.terms), self.constant + other.constant)
 
     def __mul__(self, other: IndexLike) -> Index:
         other = as_index(other)
@@ -169,11 +169,10 @@ class Index(Printed):
             )
         terms = [
             (a * b, tuple(sorted((*left, *right), key=text_of)))
-            for a, left in self._all_terms()
-            for b, right in other._all_terms()
+            for a, left in self.all_terms()
+            for b, right in other.all_terms()
         ]
-        constant = sum(coefficient for coefficient, atoms in terms if not atoms)
-        return _sum(tuple(term for term in terms if term[1]), constant)
+        return sum_of(terms)
 
     def __neg__(self) -> Index:
         return self * -1
@@ -182,10 +181,10 @@ class Index(Printed):
         return self + as_index(other) * -1
 
     def __floordiv__(self, other: IndexLike) -> Index:
-        return floor_divide(self, as_index(other))
+        return SIMPLIFY["//"](self, as_index(other))
 
     def __mod__(self, other: IndexLike) -> Index:
-        return remainder(self, as_index(other))
+        return SIMPLIFY["%"](self, as_index(other))
 
     __radd__ = __add__
     __rmul__ = __mul__
@@ -194,12 +193,13 @@ class Index(Printed):
         return as_index(other) - self
 
     def __rfloordiv__(self, other: IndexLike) -> Index:
-        return floor_divide(as_index(other), self)
+        return SIMPLIFY["//"](as_index(other), self)
 
     def __rmod__(self, other: IndexLike) -> Index:
-        return remainder(as_index(other), self)
+        return SIMPLIFY["%"](as_index(other), self)
 
-    def _all_terms(self) -> tuple[Term, ...]:
+    def all_terms(self) -> tuple[Term, ...]:
+        """The terms, and the constant as one without atoms unless it is 0."""
         return (*self.terms, (self.constant, ())) if self.constant else self.terms
 
     # Questions -----------------------------------------------------------------------------------
@@ -271,9 +271,7 @@ class Index(Printed):
                 return None
             if count:
                 taken.append((coefficient, rest))
-        return _sum(
-            tuple(term for term in taken if term[1]), sum(c for c, atoms in taken if not atoms)
-        )
+        return sum_of(taken)
 
     def substitute(self, replacements: Mapping[Symbol, Index]) -> Index:
         """Replace symbols by expressions, simplifying again."""
@@ -297,10 +295,10 @@ class Index(Printed):
 
 IndexLike = Index | Symbol | int
 
-REMEMBERED: Final = 4096
-"""How many quotients and remainders are remembered: one is simplified by way of simpler ones, most
-of which come again. Without this, expressions with divisions inside of divisions take exponential
-time.
+SIMPLIFY: dict[str, Callable[[Index, Index], Index]] = {}
+"""How quotients, remainders, minima and maxima are made, by operator. `ir/compounds.py` enters its
+functions here: they prove what they simplify, and proofs compute with sums, of which divisions are
+a part.
 """
 
 
@@ -344,97 +342,13 @@ def contiguous_strides(size: Iterable[IndexLike]) -> tuple[Index, ...]:
     return tuple(reversed(strides))
 
 
-def maximum_value(index: Index) -> Index:
-    """An expression free of loop variables that `index` never exceeds; loop extents may be
-    symbolic.
-
-    Loop variables with a known positive (negative) step are replaced by their last (first) value;
-    where a step's sign is unknown the result is `index` itself.
-    """
-    replacements: dict[Symbol, Index] = {}
-    for symbol in index.free():
-        if symbol.extent is None:
-            continue
-        step = index.stride(symbol)
-        if step is None:
-            continue
-        if step.lower is not None and step.lower >= 0:
-            replacements[symbol] = symbol.extent - 1
-        elif step.upper is not None and step.upper <= 0:
-            replacements[symbol] = integer(0)
-    return index.substitute(replacements) if replacements else index
-
-
-def known_less(left: IndexLike, right: IndexLike) -> bool:
-    """True when `left < right` is proved for all values of the symbols."""
-    slack = as_index(right) - as_index(left)
-    if slack.lower is not None and slack.lower > 0:
-        return True
-    least = -maximum_value(-slack)
-    return least.lower is not None and least.lower > 0
-
-
 def known_multiple(index: IndexLike, factor: int) -> bool:
     """True when `factor` is proved to divide `index`."""
     divisor = as_index(index).divisor
     return divisor % factor == 0
 
 
-@lru_cache(maxsize=REMEMBERED)
-def floor_divide(left: Index, right: Index) -> Index:
-    """`left // right`, simplified; `right` is positive."""
-    if right == 1 or left == 0:
-        return left
-    if left == right:
-        return integer(1)
-    if left.is_constant and right.is_constant:
-        return integer(left.constant // right.constant)
-    quotient, rest = _split(left, right)
-    if quotient != 0:
-        return quotient + floor_divide(rest, right)
-    if _within(rest, right):
-        return integer(0)
-    simpler = _simpler_quotient(rest, right)
-    return _atom(Compound("//", rest, right)) if simpler is None else simpler
-
-
-@lru_cache(maxsize=REMEMBERED)
-def remainder(left: Index, right: Index) -> Index:
-    """`left % right`, simplified; `right` is positive, so the result is in `[0, right)`."""
-    if right == 1 or left == 0 or left == right:
-        return integer(0)
-    if left.is_constant and right.is_constant:
-        return integer(left.constant % right.constant)
-    if right.is_constant and left.divisor % right.constant == 0:
-        return integer(0)
-    _, rest = _split(left, right)
-    if rest == 0 or _within(rest, right):
-        return rest
-    simpler = _simpler_remainder(rest, right)
-    return _atom(Compound("%", rest, right)) if simpler is None else simpler
-
-
-def minimum(left: IndexLike, right: IndexLike) -> Index:
-    left, right = as_index(left), as_index(right)
-    if left == right or known_less(left, right):
-        return left
-    if known_less(right, left) or known_less(right, left + 1):
-        return right
-    return left if known_less(left, right + 1) else _atom(Compound("min", *_ordered(left, right)))
-
-
-def maximum(left: IndexLike, right: IndexLike) -> Index:
-    left, right = as_index(left), as_index(right)
-    if left == right or known_less(right, left + 1):
-        return left
-    return right if known_less(left, right + 1) else _atom(Compound("max", *_ordered(left, right)))
-
-
 # Construction -------------------------------------------------------------------------------------
-
-
-def _ordered(left: Index, right: Index) -> tuple[Index, Index]:
-    return (left, right) if left.text <= right.text else (right, left)
 
 
 def _scaled(index: Index, factor: int) -> Index:
@@ -446,15 +360,20 @@ def _scaled(index: Index, factor: int) -> Index:
     return Index(terms, index.constant * factor) if rejoined is None else rejoined
 
 
-def _atom(atom: Compound) -> Index:
-    return Index(((1, (atom,)),), 0)
+def monomial(coefficient: int, atoms: tuple[Atom, ...]) -> Index:
+    """A coefficient that is not 0 times a product of atoms, which are sorted, or none."""
+    return Index(((coefficient, atoms),), 0) if atoms else integer(coefficient)
 
 
-def _sum(terms: tuple[Term, ...], constant: int) -> Index:
-    """Collect equal products, drop zeros, sort, and undo divisions: `b*(x//b) + x%b = x`."""
+def sum_of(terms: Iterable[Term], constant: int = 0) -> Index:
+    """The sum of terms, which may have no atoms, and a constant.
+
+    Equal products are collected, zeros dropped, and divisions undone: `b*(x//b) + x%b = x`.
+    """
     collected: dict[tuple[Atom, ...], int] = {}
     for coefficient, atoms in terms:
         collected[atoms] = collected.get(atoms, 0) + coefficient
+    constant += collected.pop((), 0)
     kept = tuple(
         sorted(
             ((coefficient, atoms) for atoms, coefficient in collected.items() if coefficient),
@@ -479,12 +398,12 @@ def _rejoin(terms: tuple[Term, ...], constant: int) -> Index | None:
             if not isinstance(atom, Compound):
                 continue
             others = atoms[:position] + atoms[position + 1 :]
-            outer = _product_of(coefficient, others)
+            outer = monomial(coefficient, others)
             taken = [atoms]
             if atom.operator == "//" and _is_exact(atom, coefficient):
-                outer = _product_of(coefficient // atom.right.constant, others)
+                outer = monomial(coefficient // atom.right.constant, others)
             elif atom.operator == "%":
-                partner = outer * atom.right * floor_divide(atom.left, atom.right)
+                partner = outer * atom.right * (atom.left // atom.right)
                 if len(partner.terms) != 1 or partner.constant:
                     continue
                 partner_coefficient, partner_atoms = partner.terms[0]
@@ -495,12 +414,8 @@ def _rejoin(terms: tuple[Term, ...], constant: int) -> Index | None:
                 continue
             rest = tuple(term for term in terms if term[1] not in taken)
             joined = outer * atom.left
-            return _sum((*rest, *joined.terms), constant + joined.constant)
+            return sum_of((*rest, *joined.terms), constant + joined.constant)
     return None
-
-
-def _product_of(coefficient: int, atoms: tuple[Atom, ...]) -> Index:
-    return Index(((coefficient, atoms),), 0) if atoms else integer(coefficient)
 
 
 def _is_exact(quotient: Compound, coefficient: int) -> bool:
@@ -518,7 +433,7 @@ def _substitute_atom(atom: Atom, replacements: Mapping[Symbol, Index]) -> Index:
         return replacements.get(atom, atom.index)
     left = atom.left.substitute(replacements)
     right = atom.right.substitute(replacements)
-    return _CONSTRUCT[atom.operator](left, right)
+    return SIMPLIFY[atom.operator](left, right)
 
 
 def _evaluate_atom(atom: Atom, values: Mapping[str, Any]) -> int:
@@ -538,153 +453,6 @@ def _multiple(atom: Atom) -> int:
     return gcd(atom.left.divisor, atom.right.divisor)
 
 
-# Division -----------------------------------------------------------------------------------------
-
-
-def _within(index: Index, limit: Index) -> bool:
-    """True when `0 <= index < limit` is proved."""
-    if not known_less(integer(-1), index):
-        return False
-    quotient = _single_compound(index, "//")
-    return known_less(index, limit) or (
-        quotient is not None and known_less(quotient.left, limit * quotient.right)
-    )
-
-
-def _split(left: Index, right: Index) -> tuple[Index, Index]:
-    """`left = right * quotient + rest`, moving into the quotient each term that `right` divides
-    exactly.
-    """
-    if len(right._all_terms()) != 1:
-        return _split_polynomial(left, right)
-    divisor, atoms = right._all_terms()[0]
-    quotient: list[Term] = []
-    rest: list[Term] = []
-    for coefficient, factors in left.terms:
-        remaining = without(factors, atoms)
-        if remaining is None or coefficient % divisor:
-            rest.append((coefficient, factors))
-        else:
-            quotient.append((coefficient // divisor, remaining))
-    whole = left.constant // divisor if not atoms else 0
-    constant = sum(c for c, f in quotient if not f) + whole
-    return (
-        _sum(tuple(term for term in quotient if term[1]), constant),
-        _sum(tuple(rest), left.constant - whole * divisor),
-    )
-
-
-def _split_polynomial(left: Index, right: Index) -> tuple[Index, Index]:
-    """A divisor of several terms divides only its own multiples: `(2*s0 + 2) // (s0 + 1)`, `i*(s0 +
-    1) // (s0 + 1)`.
-    """
-    coefficient, atoms = right.terms[0]
-    quotient = integer(0)
-    for factor, factors in left.terms:
-        remaining = without(factors, atoms)
-        if remaining is not None and factor % coefficient == 0:
-            candidate = (
-                Index(((factor // coefficient, remaining),), 0)
-                if remaining
-                else integer(factor // coefficient)
-            )
-            trial = left - right * (quotient + candidate)
-            if len(trial._all_terms()) < len((left - right * quotient)._all_terms()):
-                quotient = quotient + candidate
-    return quotient, left - right * quotient
-
-
-def _single_compound(index: Index, operator: str) -> Compound | None:
-    """The compound when `index` is just one `operator` atom."""
-    if index.constant or len(index.terms) != 1:
-        return None
-    coefficient, atoms = index.terms[0]
-    if coefficient != 1 or len(atoms) != 1:
-        return None
-    atom = atoms[0]
-    return atom if isinstance(atom, Compound) and atom.operator == operator else None
-
-
-def _simpler_quotient(left: Index, right: Index) -> Index | None:
-    """`left // right` said more simply, for a divisor of one term; None where nothing is known."""
-    if len(right._all_terms()) != 1:
-        return None
-    inner = _single_compound(left, "//")
-    if inner is not None and len(inner.right._all_terms()) == 1:
-        return floor_divide(inner.left, inner.right * right)
-    modulo = _single_compound(left, "%")
-    if modulo is not None:
-        times, rest = _split(modulo.right, right)
-        if rest == 0:
-            return remainder(floor_divide(modulo.left, right), times)
-    factor = _common_factor(left, right)
-    if factor != ONE:
-        # floor((f*x + c) / (f*k)) = floor((x + floor(c/f)) / k): flooring twice is flooring once.
-        return floor_divide(_over(left, factor)[0], _over(right, factor)[0])
-    grouped = _grouped(left, right)
-    return None if grouped is None else floor_divide(grouped[0], right)
-
-
-def _simpler_remainder(left: Index, right: Index) -> Index | None:
-    """`left % right` said more simply, for a divisor of one term; None where nothing is known."""
-    if len(right._all_terms()) != 1:
-        return None
-    modulo = _single_compound(left, "%")
-    if modulo is not None and _split(modulo.right, right)[1] == 0:
-        return remainder(modulo.left, right)
-    factor = _common_factor(left, right)
-    if factor != ONE:
-        reduced, rest = _over(left, factor)
-        return remainder(reduced, _over(right, factor)[0]) * _product_of(*factor) + rest
-    grouped = _grouped(left, right)
-    return None if grouped is None else remainder(grouped[0], right) + grouped[1]
-
-
-def _common_factor(left: Index, right: Index) -> Term:
-    """The greatest product that divides `right` and every term of `left`; its constant may be left
-    over, if it is below that product.
-    """
-    factor = reduce(shared, left.terms, right._all_terms()[0])
-    if factor[1] and not _within(integer(left.constant), _product_of(*factor)):
-        return factor[0], ()
-    return factor
-
-
-def _over(index: Index, factor: Term) -> tuple[Index, int]:
-    """`index` as a multiple of a factor of all its terms, and the constant that is left over."""
-    divisor, atoms = factor
-    whole, rest = (0, index.constant) if atoms else divmod(index.constant, divisor)
-    terms = [(c // divisor, without(factors, atoms) or ()) for c, factors in index.terms]
-    constant = whole + sum(c for c, factors in terms if not factors)
-    return _sum(tuple(term for term in terms if term[1]), constant), rest
-
-
-def _grouped(left: Index, right: Index) -> tuple[Index, Index] | None:
-    """`left` as large terms, which share a step with `right`, and a rest that is below that step
-    and so never carries: for `(768*i + r) // 1536` with `0 <= r < 768` these are `768*i` and `r`.
-    """
-    divisor = right._all_terms()[0]
-    steps = {shared(term, divisor) for term in left.terms} - {ONE}
-    for step in sorted(steps, key=lambda step: (len(step[1]), step[0]), reverse=True):
-        coefficient, atoms = step
-        large: list[Term] = []
-        small: list[Term] = []
-        for term in left.terms:
-            fits = term[0] % coefficient == 0 and without(term[1], atoms) is not None
-            (large if fits else small).append(term)
-        over = left.constant if atoms else left.constant % coefficient
-        rest = _sum(tuple(small), over)
-        if small and _within(rest, _product_of(*step)):
-            return _sum(tuple(large), left.constant - over), rest
-    return None
-
-
-_CONSTRUCT: dict[str, Callable[[Index, Index], Index]] = {
-    "//": floor_divide,
-    "%": remainder,
-    "min": minimum,
-    "max": maximum,
-}
 _EVALUATE: dict[str, Callable[[int, int], int]] = {
     "//": lambda left, right: left // right,
     "%": lambda left, right: left % right,

@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from fusewright.ir.dtype import DType
-from fusewright.ir.index import Index, IndexLike, Symbol, as_index, known_less
+from fusewright.ir.index import Index, IndexLike, Symbol, as_index
 from fusewright.ir.ops import OPERATIONS, RANDOM_COST, Result
+from fusewright.ir.proof import proves
+from fusewright.ir.relations import at_least, below
 from fusewright.records import record
 
 Number = bool | int | float
@@ -189,7 +191,7 @@ class Expressions:
         if isinstance(value, IndexValue | Constant):
             place = place_of(value)
             promised = not (wrap or check)
-            if promised or (known_less(-1, place) and known_less(place, size)):
+            if promised or (proves(at_least(place, 0)) and proves(below(place, size))):
                 return place
         key = ("indirect", id(value), size, wrap, check)
         known = self._known.get(key)

@@ -64,7 +64,7 @@ from fusewright.ir.group import (
     Store,
     action_roots,
 )
-from fusewright.ir.index import Index, Symbol, contiguous_strides, integer, known_less, product
+from fusewright.ir.index import Index, Symbol, contiguous_strides, integer, product
 from fusewright.ir.ops import REDUCTION_KINDS
 from fusewright.ir.program import (
     Body,
@@ -91,6 +91,8 @@ from fusewright.ir.program import (
     ViewReference,
     operand_buffers,
 )
+from fusewright.ir.proof import proves
+from fusewright.ir.relations import below
 from fusewright.ir.text import (
     ValueRows,
     action_row,
@@ -319,7 +321,7 @@ def _layout(layout: Layout, sizes: frozenset[Symbol]) -> str | None:
     if len(layout.size) != len(layout.stride):
         return f"{len(layout.size)} sizes but {len(layout.stride)} strides"
     for size in layout.size:
-        if known_less(size, 0):
+        if proves(below(size, 0)):
             return f"a size of {size}"
     unknown = {s for index in layout_indices(layout) for s in index.free()} - sizes
     if unknown:

@@ -20,6 +20,7 @@ from typing import Any
 from fusewright.ir.bounds import ALWAYS, Conditions, Verdict, access_conditions, judge_access
 from fusewright.ir.dtype import DType
 from fusewright.ir.index import Index, Symbol
+from fusewright.ir.relations import below
 from fusewright.ir.sizes import is_real
 from fusewright.ir.value import (
     Apply,
@@ -124,7 +125,7 @@ class ValueScope:
             return reason
         capacity = self.memory[name].capacity
         loaded = [value for value in indirect if isinstance(value, Indirect)]
-        limits = frozenset(value.size - 1 - value.symbol.index for value in loaded)
+        limits = frozenset(below(value.symbol, value.size) for value in loaded)
 
         def judge(known: Conditions) -> Verdict:
             return judge_access(index, capacity, self.loops, known)

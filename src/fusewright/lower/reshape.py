@@ -6,7 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fusewright.ir.index import Index, contiguous_strides, integer, known_less, product
+from fusewright.ir.index import Index, contiguous_strides, integer, product
+from fusewright.ir.proof import proves
+from fusewright.ir.relations import below
 from fusewright.lower.boxes import Position
 
 
@@ -41,7 +43,7 @@ def _runs(old: Sequence[Index], new: Sequence[Index]) -> list[tuple[list[int], l
             runs.append((old_run, new_run))
             old_run, new_run = [], []
         elif i < len(old) and (
-            j == len(new) or (not new_run and old_run == []) or _take_old(left, right)
+            j == len(new) or (not new_run and old_run == []) or proves(below(left, right))
         ):
             old_run.append(i)
             i += 1
@@ -54,10 +56,6 @@ def _runs(old: Sequence[Index], new: Sequence[Index]) -> list[tuple[list[int], l
     if old_run or new_run:
         runs.append((old_run, new_run))
     return runs
-
-
-def _take_old(left: Index, right: Index) -> bool:
-    return known_less(left, right)
 
 
 def _convert(old: list[Index], new: list[Index], at: list[Index]) -> list[Index]:

@@ -7,7 +7,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fusewright.ir.index import Index, IndexLike, as_index, integer, maximum, minimum
+from fusewright.ir.compounds import maximum, minimum
+from fusewright.ir.index import Index, IndexLike, as_index, integer
 from fusewright.ir.program import Layout
 from fusewright.lower.boxes import Box
 from fusewright.lower.builder import Call

@@ -38,6 +38,7 @@ from fusewright.ir.forms import (
 )
 from fusewright.ir.index import Atom, Index, Symbol
 from fusewright.ir.lines import CallProgram, Line
+from fusewright.ir.relations import Relation
 from fusewright.packages.constants import constant_row
 from fusewright.packages.container import Section, write_package
 from fusewright.packages.processors import LEVELS, best_level, machine_name
@@ -47,7 +48,6 @@ from fusewright.packages.structure import CannotDescribe, Description, describe,
 from fusewright.pipeline import GeneratedCode, generate_code
 from fusewright.runtime.llvm_engine import Compiler, cpu_target
 from fusewright.symbolic.nodes import index_of
-from fusewright.symbolic.relations import Relation
 from fusewright.torch_compat.trees import map_tree
 from fusewright.torch_version import version_of
 from fusewright.wrapper import pack_native

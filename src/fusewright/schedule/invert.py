@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
-from fusewright.ir.bounds import ALWAYS, Conditions, known_nonnegative
+from fusewright.ir.bounds import ALWAYS, Conditions
 from fusewright.ir.index import Compound, Index, Symbol, extent, integer
+from fusewright.ir.proof import proves
+from fusewright.ir.relations import at_least, below
 from fusewright.schedule.analysis import Analysis
 
 ZERO = integer(0)
@@ -80,8 +82,7 @@ def _floored(number: int, step: int) -> int:
 def _are_within(digits: dict[Symbol, Index], conditions: Conditions) -> bool:
     """Whether every loop is proved to be in its range."""
     return all(
-        known_nonnegative(digit, conditions)
-        and known_nonnegative(extent(symbol) - 1 - digit, conditions)
+        proves(at_least(digit, 0), conditions) and proves(below(digit, extent(symbol)), conditions)
         for symbol, digit in digits.items()
     )
 

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, TypeGuard
 from fusewright.errors import DataDependent, Location
 from fusewright.ir.index import Compound, Index, Symbol, integer
 from fusewright.ir.intervals import Bound
+from fusewright.ir.proof import decide, proves, without_quotients
+from fusewright.ir.relations import Kind, Relation, at_least, at_most, equal
 from fusewright.ir.sizes import SizeFact, is_real, real_symbol, size_symbol
 from fusewright.records import record
 from fusewright.symbolic.real import Operand, evaluate, free_in_real
@@ -22,11 +24,7 @@ from fusewright.symbolic.relations import (
     All,
     Any,
     Condition,
-    Kind,
     RealRelation,
-    Relation,
-    by_remainders,
-    equal,
     negation,
     rewrite,
 )
@@ -74,13 +72,12 @@ class ShapeFacts:
         """Counts the replacements of symbols: what was resolved since the last is so still."""
 
         self._replacements: dict[Symbol, Index] = {}
-        self._least: dict[tuple[object, ...], int] = {}
-        """Numbers that sums are never below, by the terms of the sum."""
+        self._given: tuple[Relation, ...] = ()
+        """What is assumed and does not follow from the ranges of the symbols."""
 
         self._sums: list[tuple[Index, Index]] = []
         """Sums of sizes that depend on data, with what each is known to be."""
 
-        self._unequal: set[Index] = set()
         self._of_reals: set[Condition] = set()
         """What is assumed of real numbers."""
 
@@ -127,7 +124,7 @@ class ShapeFacts:
         """
         if index.is_constant or (index.lower or 0) > 1:
             return False
-        return self._prove(equal(index, 1)) is True
+        return proves(equal(index, 1), self._given)
 
     def is_known(self, symbol: Symbol) -> bool:
         """Whether a symbol has turned out to stand for one number."""
@@ -160,9 +157,9 @@ class ShapeFacts:
             case bool():
                 return condition
             case Relation():
-                return self._prove(rewrite(condition, self.resolve))
+                return decide(condition.rewritten(self.resolve), self._given)
             case RealRelation():
-                return self._prove_of_reals(rewrite(condition, self.resolve))
+                return self._prove_of_reals(condition.rewritten(self.resolve))
             case All(terms):
                 answers = [self.prove(term) for term in terms]
                 return False if False in answers else None if None in answers else True
@@ -170,36 +167,10 @@ class ShapeFacts:
                 answers = [self.prove(term) for term in terms]
                 return True if True in answers else None if None in answers else False
 
-    def _prove(self, relation: Condition) -> bool | None:
-        assert isinstance(relation, Relation)
-        known = relation.known()
-        if known is not None:
-            return known
-        difference = relation.difference
-        least = self._at_least(difference)
-        opposite = self._at_least(-difference)
-        if relation.kind is Kind.NOT_NEGATIVE:
-            if least is not None and least >= 0:
-                return True
-            return False if opposite is not None and opposite > 0 else None
-        if least == opposite == 0:
-            return relation.kind is Kind.ZERO
-        apart = (
-            difference in self._unequal
-            or (least is not None and least > 0)
-            or (opposite is not None and opposite > 0)
-        )
-        return relation.kind is Kind.NOT_ZERO if apart else None
-
-    def _prove_of_reals(self, relation: Condition) -> bool | None:
-        assert isinstance(relation, RealRelation)
+    def _prove_of_reals(self, relation: RealRelation) -> bool | None:
         if relation in self._of_reals:
             return True
         return False if relation.negation() in self._of_reals else relation.known()
-
-    def _at_least(self, difference: Index) -> int | None:
-        known = self._least.get(difference.terms)
-        return None if known is None else known + difference.constant
 
     def decide(self, condition: Condition) -> bool:
         """Whether `condition` holds: proved, or as it was for the sizes seen, which is assumed from
@@ -325,9 +296,9 @@ class ShapeFacts:
                 if self.prove(condition) is None and holding is not None:
                     self.assume(holding)
             case Relation():
-                self._assume(rewrite(condition, self.resolve))
+                self._assume(condition.rewritten(self.resolve))
             case RealRelation():
-                self._assume_of_reals(rewrite(condition, self.resolve))
+                self._assume_of_reals(condition.rewritten(self.resolve))
 
     def _note(self, relation: Relation | RealRelation, proved: bool | None) -> bool:
         """Have `relation` guarded, unless it is known to hold; whether that was news."""
@@ -340,24 +311,20 @@ class ShapeFacts:
         self.assumptions.append(Assumption(relation, self.where()))
         return True
 
-    def _assume_of_reals(self, relation: Condition) -> None:
-        assert isinstance(relation, RealRelation)
+    def _assume_of_reals(self, relation: RealRelation) -> None:
         if self._note(relation, self._prove_of_reals(relation)):
             self._of_reals.add(relation)
 
-    def _assume(self, relation: Condition) -> None:
-        assert isinstance(relation, Relation)
-        if not self._note(relation, self._prove(relation)):
+    def _assume(self, relation: Relation) -> None:
+        if not self._note(relation, decide(relation, self._given)):
             return
         difference = relation.difference
-        match relation.kind:
-            case Kind.NOT_ZERO:
-                self._unequal.add(difference)
-            case Kind.NOT_NEGATIVE:
-                self._least[difference.terms] = -difference.constant
-                self._narrow(difference)
-            case Kind.ZERO:
-                self._unify(difference)
+        if relation.kind is Kind.ZERO:
+            self._unify(difference)
+            return
+        self._given += (relation,)
+        if relation.kind is Kind.NOT_NEGATIVE:
+            self._narrow(difference)
 
     def _narrow(self, difference: Index) -> None:
         """Use `difference >= 0` where it bounds a single symbol."""
@@ -391,15 +358,13 @@ class ShapeFacts:
                 self._keep_bounds(symbol, rest)
             self._replace(symbol, rest)
             return
-        self._least[difference.terms] = -difference.constant
-        opposite = -difference
-        self._least[opposite.terms] = -opposite.constant
+        self._given += (equal(difference, 0),)
         self.version += 1
         self._confine(difference)
 
     def _confine(self, difference: Index) -> None:
         """Use `difference == 0` where it leaves few sizes: of `s == s // 2 + 1` only 2 or less."""
-        whole, _ = by_remainders(difference)
+        whole, _ = without_quotients(difference)
         for symbol in difference.free():
             steps = [number for number, atoms in whole.terms if atoms == (symbol,)]
             if not steps:
@@ -441,9 +406,9 @@ class ShapeFacts:
     def _keep_bounds(self, symbol: Symbol, rest: Index) -> None:
         """Note the bounds of a symbol as those of the sum that replaces it."""
         if symbol.lower is not None:
-            self._least[rest.terms] = symbol.lower - rest.constant
+            self._given += (at_least(rest, symbol.lower),)
         if symbol.upper is not None:
-            self._least[(-rest).terms] = rest.constant - symbol.upper
+            self._given += (at_most(rest, symbol.upper),)
 
     def _refine(
         self, symbol: Symbol, lower: Bound = None, upper: Bound = None, multiple: int = 1
@@ -469,21 +434,10 @@ class ShapeFacts:
         self._replacements = {
             old: new.substitute(known) for old, new in self._replacements.items()
         } | known
-        self._least = {
-            terms: least
-            for key, number in self._least.items()
-            for terms, least in [_moved(key, number, known)]
-            if terms
-        }
-        self._unequal = {each.substitute(known) for each in self._unequal}
-
-
-def _moved(
-    terms: tuple[object, ...], least: int, known: dict[Symbol, Index]
-) -> tuple[tuple[object, ...], int]:
-    """`terms >= least` with symbols replaced."""
-    index = Index(terms, 0).substitute(known)  # type: ignore[arg-type]
-    return index.terms, least - index.constant
+        moved = dict.fromkeys(
+            relation.rewritten(lambda index: index.substitute(known)) for relation in self._given
+        )
+        self._given = tuple(relation for relation in moved if not proves(relation))
 
 
 def _divisible_symbol(difference: Index) -> tuple[Symbol, int] | None:

@@ -17,6 +17,7 @@ from torch import fx
 from fusewright.errors import UnsupportedOperator
 from fusewright.ir.index import Atom, Compound, Index, Symbol
 from fusewright.ir.ops import NUMBER_FUNCTIONS
+from fusewright.ir.relations import Kind, Relation
 from fusewright.symbolic.facts import ShapeFacts
 from fusewright.symbolic.functions import FUNCTIONS
 from fusewright.symbolic.nodes import (
@@ -27,7 +28,6 @@ from fusewright.symbolic.nodes import (
     symbolic_int,
 )
 from fusewright.symbolic.real import Operand, Real, evaluate, free_in_real
-from fusewright.symbolic.relations import Kind, Relation
 
 COMPOUNDS: dict[str, Callable[..., Any]] = {
     "//": operator.floordiv,

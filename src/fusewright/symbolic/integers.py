@@ -7,8 +7,8 @@ from __future__ import annotations
 from typing import Final
 
 from fusewright.ir.index import Compound, Index
+from fusewright.ir.relations import at_least, equal
 from fusewright.symbolic.facts import ShapeFacts
-from fusewright.symbolic.relations import at_least, equal
 
 
 def is_too_large(index: Index) -> bool:

@@ -16,8 +16,16 @@ from typing import Final
 import torch
 
 from fusewright.errors import DataDependent
-from fusewright.ir import index as ir
-from fusewright.ir.index import Index, IndexLike, Symbol, integer
+from fusewright.ir.compounds import maximum, minimum
+from fusewright.ir.index import Index, IndexLike, Symbol, integer, product
+from fusewright.ir.relations import (
+    Relation,
+    at_least,
+    at_most,
+    below,
+    equal,
+    not_equal,
+)
 from fusewright.symbolic.facts import Required, ShapeFacts
 from fusewright.symbolic.integers import (
     is_too_large,
@@ -32,14 +40,9 @@ from fusewright.symbolic.relations import (
     Any,
     Condition,
     RealRelation,
-    Relation,
-    at_least,
-    at_most,
-    below,
-    equal,
     free_in,
+    indicator_index,
     negation,
-    not_equal,
 )
 
 Number = int | torch.SymInt
@@ -221,7 +224,7 @@ class IntegerNode(Node):
 
     def pow(self, other: IntegerNode) -> IntegerNode:
         exponent = self.facts.number(other.index)
-        return self._make(ir.product([self.index] * exponent))
+        return self._make(product([self.index] * exponent))
 
     pow_by_natural = pow
 
@@ -235,10 +238,10 @@ class IntegerNode(Node):
         return RealNode(self.facts, Real("float", (self.index,)))
 
     def sym_min(self, other: IntegerNode) -> IntegerNode:
-        return self._extreme(ir.minimum, other)
+        return self._extreme(minimum, other)
 
     def sym_max(self, other: IntegerNode) -> IntegerNode:
-        return self._extreme(ir.maximum, other)
+        return self._extreme(maximum, other)
 
     def _extreme(
         self, function: Callable[[IndexLike, IndexLike], Index], other: IntegerNode
@@ -249,7 +252,7 @@ class IntegerNode(Node):
             proved = False  # or they are equal
         if proved is None:
             return self._make(function(left, right))
-        return self if proved == (function is ir.maximum) else other
+        return self if proved == (function is maximum) else other
 
     def lshift(self, other: IntegerNode) -> IntegerNode:
         return self._make(self.index * 2 ** self.facts.number(other.index))
@@ -659,7 +662,7 @@ def indicator(condition: torch.SymBool) -> torch.SymInt | int:
     node = condition.node
     if not isinstance(node.condition, Relation):
         return int(node.bool_())
-    return symbolic_int(node.facts, node.condition.indicator())
+    return symbolic_int(node.facts, indicator_index(node.condition))
 
 
 def index_of(number: int | torch.SymInt) -> Index:

@@ -14,11 +14,12 @@ from fusewright.errors import Location
 from fusewright.events import FailedGuard
 from fusewright.ir.index import Compound, Index, Symbol
 from fusewright.ir.ops import FUNCTIONS_OF_ONE
+from fusewright.ir.relations import Kind, Relation
 from fusewright.ir.sizes import is_real
 from fusewright.records import record
 from fusewright.symbolic.facts import Assumption
 from fusewright.symbolic.real import Operand, Real, renamed
-from fusewright.symbolic.relations import Kind, RealRelation, Relation
+from fusewright.symbolic.relations import RealRelation
 
 
 @record

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fusewright.ir.bounds import known_nonnegative
 from fusewright.ir.dtype import DType
 from fusewright.ir.index import Compound, Index, Symbol, loop
+from fusewright.ir.proof import is_nonnegative
 from fusewright.ir.sizes import is_real
 from fusewright.ir.value import (
     Apply,
@@ -365,7 +365,7 @@ def _print_atom(atom: Symbol | Compound) -> str:
     match atom.operator:
         case "min" | "max":
             return f"tl.{atom.operator}imum({left}, {right})"
-        case operator if known_nonnegative(atom.left):
+        case operator if is_nonnegative(atom.left):
             return f"({_factor(atom.left, left)} {operator} {_factor(atom.right, right)})"
         case "//":
             return f"functions.floor_div({left}, {right})"

@@ -1,0 +1,203 @@
+"""The prover of relations between integers: all proofs of the compiler are made here.
+
+    proves(below(i0 + 1, 2 * s0))                    of a loop i0 < s0, and a size s0 >= 2
+    proves(at_least(s0 * s1, s1 + s0))               of sizes of at least 2
+    proves(at_least(s0, s2), [at_least(s0, s1), at_least(s1, s2)])
+
+A relation is proved for all values that the ranges of its symbols allow, and for which the given
+relations hold. Each comes down to a difference that is not negative. Interval arithmetic shows it:
+of the difference, or of an expression that is negative wherever the difference is, with loops at
+their ends, symbols counted from their least values, or quotients multiplied out; or of what is left
+when multiples of the given relations are subtracted.
+
+What is not proved may hold all the same: the question is undecidable, as symbols are multiplied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from functools import lru_cache, reduce
+from math import lcm
+from typing import Final
+
+from fusewright.ir.index import Compound, Index, Symbol, integer, monomial
+from fusewright.ir.relations import Kind, Relation
+from fusewright.ir.terms import without
+
+REMEMBERED: Final = 4096
+"""How many answers about ranges are remembered."""
+
+STEPS: Final = 200
+"""How often what is taken to hold is subtracted before a proof is given up."""
+
+
+def proves(relation: Relation, given: Collection[Relation] = ()) -> bool:
+    """Whether `relation` is proved to hold wherever the relations in `given` do."""
+    if relation in given:
+        return True
+    difference = relation.difference
+    match relation.kind:
+        case Kind.NOT_NEGATIVE:
+            return is_nonnegative(difference, given)
+        case Kind.ZERO:
+            return is_nonnegative(difference, given) and is_nonnegative(-difference, given)
+    return (
+        _is_no_multiple(difference)
+        or is_nonnegative(difference - 1, given)
+        or is_nonnegative(-difference - 1, given)
+    )
+
+
+def decide(relation: Relation, given: Collection[Relation] = ()) -> bool | None:
+    """True where `relation` is proved, False where its negation is, None where neither is."""
+    if proves(relation, given):
+        return True
+    return False if proves(relation.negation(), given) else None
+
+
+def is_nonnegative(index: Index, given: Collection[Relation] = ()) -> bool:
+    """Whether `index >= 0` is proved, as by `proves`."""
+    if _is_nonnegative_by_ranges(index):
+        return True
+    return bool(given) and _follows(index, _nonnegative_parts(given))
+
+
+# By ranges ----------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _is_nonnegative_by_ranges(index: Index) -> bool:
+    return any(form.lower is not None and form.lower > -scale for form, scale in _forms(index))
+
+
+def _forms(index: Index) -> Iterator[tuple[Index, int]]:
+    """Expressions that are never above a multiple of `index`, the quickest to find first, and which
+    multiple: that of a negative number is at most its negative.
+    """
+    yield index, 1
+    if index.is_constant:
+        return
+    least = minimum_value(index)
+    if least is not index:
+        yield least, 1
+    yield counted_from_zero(least), 1
+    whole, scale = without_quotients(least)
+    if scale != 1:
+        yield counted_from_zero(whole), scale
+
+
+def minimum_value(index: Index) -> Index:
+    """An expression that is never above `index`, in which the loops are at their ends; their
+    extents may be symbolic.
+
+    A loop with a step known to be positive (negative) is at its first (last) value; one with a step
+    of unknown sign stays.
+    """
+    ends: dict[Symbol, Index] = {}
+    for symbol in index.free():
+        if symbol.extent is None:
+            continue
+        step = index.stride(symbol)
+        if step is None:
+            continue
+        if step.lower is not None and step.lower >= 0:
+            ends[symbol] = integer(0)
+        elif step.upper is not None and step.upper <= 0:
+            ends[symbol] = symbol.extent - 1
+    return index.substitute(ends) if ends else index
+
+
+def counted_from_zero(index: Index) -> Index:
+    """`index` with its symbols counted from their lower bounds on.
+
+    `s0*s1 - s1` with `s0, s1 >= 2` is `s0*s1 + s0 + 2*s1 + 2` with `s0, s1 >= 0`, never below 2.
+    """
+    counts = {
+        symbol: Symbol(
+            symbol.name, 0, None if symbol.upper is None else symbol.upper - symbol.lower
+        ).index
+        + symbol.lower
+        for symbol in index.free()
+        if symbol.lower
+    }
+    return index.substitute(counts) if counts else index
+
+
+def without_quotients(index: Index) -> tuple[Index, int]:
+    """A multiple of `index` without quotients by constants, and how often it is that: twice
+    `s - s // 2` is `s + s % 2`.
+    """
+    quotients = [
+        (coefficient, atoms[0])
+        for coefficient, atoms in index.terms
+        if len(atoms) == 1 and isinstance(atoms[0], Compound) and _divides_by_constant(atoms[0])
+    ]
+    scale = reduce(lcm, (quotient.right.constant for _, quotient in quotients), 1)
+    whole = index * scale
+    for coefficient, quotient in quotients:
+        rest = quotient.left - quotient.left % quotient.right
+        whole = whole - monomial(coefficient * scale, (quotient,))
+        whole = whole + rest * (coefficient * scale // quotient.right.constant)
+    return whole, scale
+
+
+def _divides_by_constant(compound: Compound) -> bool:
+    return compound.operator == "//" and compound.right.is_constant
+
+
+def _is_no_multiple(difference: Index) -> bool:
+    """Whether `difference` is never 0 because the constant is no multiple of what divides the rest:
+    `2*s0 + 1`.
+    """
+    divisor = (difference - difference.constant).divisor
+    return divisor > 1 and difference.constant % divisor != 0
+
+
+# By relations -------------------------------------------------------------------------------------
+
+
+def _nonnegative_parts(given: Collection[Relation]) -> tuple[Index, ...]:
+    """Differences that are not negative where these relations hold, in an order that depends on
+    their text alone.
+    """
+    parts: list[Index] = []
+    for relation in given:
+        match relation.kind:
+            case Kind.NOT_NEGATIVE:
+                parts.append(relation.difference)
+            case Kind.ZERO:
+                parts += (relation.difference, -relation.difference)
+    return tuple(sorted(parts, key=str))
+
+
+def _follows(goal: Index, parts: tuple[Index, ...]) -> bool:
+    """Whether `goal >= 0` follows by subtracting multiples of parts that are not negative, each at
+    most once: those that cancel a term of it.
+    """
+    steps = iter(range(STEPS))
+
+    def prove(goal: Index, parts: tuple[Index, ...]) -> bool:
+        for position, part in enumerate(parts):
+            for factor in _cancelling(goal, part):
+                if next(steps, None) is None:
+                    return False
+                rest = goal - part * factor
+                if _is_nonnegative_by_ranges(rest):
+                    return True
+                if prove(rest, parts[:position] + parts[position + 1 :]):
+                    return True
+        return False
+
+    return prove(goal, parts)
+
+
+def _cancelling(goal: Index, part: Index) -> Iterator[Index]:
+    """Factors k >= 0 with which `goal - k*part` loses a term of `goal`."""
+    for step, atoms in part.terms:
+        for coefficient, factors in goal.terms:
+            remaining = without(factors, atoms)
+            if remaining is None or coefficient % step or coefficient // step < 0:
+                continue
+            factor = monomial(coefficient // step, remaining)
+            if factor.lower is not None and factor.lower >= 0:
+                yield factor
