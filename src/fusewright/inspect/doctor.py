@@ -22,7 +22,7 @@ import torch
 from fusewright import __version__, native
 from fusewright.inspect.machine import copy_bandwidth, product_rate
 from fusewright.records import record
-from fusewright.runtime.folders import generated_folder
+from fusewright.runtime.folders import configured_folder
 from fusewright.runtime.llvm_engine import cpu_target
 from fusewright.torch_version import refused_version, unknown_version
 
@@ -240,9 +240,18 @@ def _triton() -> Iterator[Finding]:
 # Caches -------------------------------------------------------------------------------------------
 
 
+OTHER_FOLDER: Final = "give FUSEWRIGHT_CACHE_DIR a folder that can be written to"
+
+
 def _cache() -> Iterator[Finding]:
-    folder = generated_folder()
-    status = folder.stat()
+    folder = configured_folder()
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = folder.stat()
+    except OSError as error:
+        text = f"{folder} cannot be made: {error.strerror}"
+        yield Finding(kind="failure", subject="cache", text=text, remedy=OTHER_FOLDER)
+        return
     files = [path for path in folder.rglob("*") if path.is_file()]
     size = sum(path.stat().st_size for path in files)
     text = f"{folder}, {len(files):,} files, {size / 1e6:.1f} MB"
@@ -257,8 +266,7 @@ def _cache() -> Iterator[Finding]:
 def _cache_problem(folder: Path, status: os.stat_result) -> tuple[str, str, str] | None:
     """What is wrong with the folder of generated code, and what to do."""
     if not os.access(folder, os.W_OK | os.X_OK):
-        remedy = "give FUSEWRIGHT_CACHE_DIR a folder that can be written to"
-        return "failure", "it cannot be written to", remedy
+        return "failure", "it cannot be written to", OTHER_FOLDER
     if status.st_uid != os.getuid():
         remedy = "it may hold code that they planted: set FUSEWRIGHT_CACHE_DIR to a folder of yours"
         return "failure", f"it belongs to user {status.st_uid}", remedy

@@ -71,16 +71,16 @@ class Cubin:
     def to_bytes(self) -> bytes:
         names = [name for name in type(self).__annotations__ if name != "code"]
         head = {name: getattr(self, name) for name in names}
-        line = json.dumps({"format": FORMAT, "digest": _digest(self.code), **head})
+        line = json.dumps({"format": FORMAT, **head})
         return line.encode() + b"\n" + self.code
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Cubin | None:
-        """None: this is no machine code in today's format, or damaged."""
+        """None: this is no machine code in today's format."""
         line, _, code = data.partition(b"\n")
         try:
             head: dict[str, Any] = json.loads(line)
-            if head.pop("format") != FORMAT or head.pop("digest") != _digest(code):
+            if head.pop("format") != FORMAT:
                 return None
             return cls(code=code, **head)
         except (ValueError, KeyError, TypeError, AttributeError):
@@ -103,7 +103,8 @@ FILES: Final = KeptFiles("cubins", ".cubin")
 
 
 def _key(request: CompileRequest) -> str:
-    return _digest(_compilers_identity() + request.to_json().encode())
+    identity = _compilers_identity() + request.to_json().encode()
+    return hashlib.blake2b(identity, digest_size=20).hexdigest()
 
 
 @cache
@@ -117,7 +118,3 @@ def _compilers_identity() -> bytes:
     }
     version = importlib.metadata.version("triton")
     return json.dumps([FORMAT, version, sorted(settings.items())]).encode() + functions
-
-
-def _digest(data: bytes) -> str:
-    return hashlib.blake2b(data, digest_size=20).hexdigest()

@@ -1,23 +1,23 @@
 """Files that are kept on disk for later processes, by a key of all that decides what is in them.
 
-A file is written whole, so that processes may share the folder; one that another user could have
-written counts as missing, and whoever reads it looks at a digest. Where the files of one kind come
-to more than `ROOM` bytes, those that were not read for longest are removed.
+A file is written whole, so that processes may share the folder. It begins with a digest of its key
+and its content: one that is damaged, that has the name of another, or that another user could have
+written counts as missing. Where the files of one kind come to more than `ROOM` bytes, those that
+were not read for longest are removed.
 """
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import itertools
 import os
-import stat
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from fusewright.runtime.folders import generated_folder
+from fusewright.runtime.folders import generated_folder, is_private, write_whole
 
 ROOM: Final = 1 << 30
 """Bytes that files of one kind may come to: some ten thousand kernels."""
@@ -30,6 +30,8 @@ PRUNE_EVERY: Final = 64
 
 LOCKS: Final = 64
 """Files that processes lock, so that one makes what others wait for: a key has one of these."""
+
+_DIGEST_BYTES: Final = 32
 
 _WRITTEN: Final = itertools.count()
 """How many files this process has written."""
@@ -53,27 +55,25 @@ class KeptFiles:
         return self.folder() / f"{key}{self._suffix}"
 
     def read(self, key: str) -> bytes | None:
-        """What is in a file, if it is there and nobody else can have written it."""
+        """The content that was kept under a key; None where there is none that can be trusted."""
         path = self.path(key)
         try:
             with path.open("rb") as file:
-                content = file.read() if _is_private(file.fileno()) else None
+                content = file.read() if is_private(os.fstat(file.fileno())) else None
         except OSError:
             return None
-        if content is not None:
-            with suppress(OSError):  # A folder that is only read keeps what it has.
-                os.utime(path)
-        return content
+        if content is None or content[:_DIGEST_BYTES] != _digest(key, content[_DIGEST_BYTES:]):
+            return None
+        with suppress(OSError):  # A folder that is only read keeps what it has.
+            os.utime(path)
+        return content[_DIGEST_BYTES:]
 
     def write(self, key: str, content: bytes) -> None:
         """Keep a file. What cannot be written, on a full disk say, is made again."""
         try:
             path = self.path(key)
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            descriptor, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(content)
-            os.replace(temporary, path)
+            write_whole(path, _digest(key, content), content)
         except OSError:
             return
         if next(_WRITTEN) % PRUNE_EVERY == 0:
@@ -142,7 +142,8 @@ class KeptFiles:
         return files
 
 
-def _is_private(descriptor: int) -> bool:
-    """Whether nobody but this user can have written an open file."""
-    status = os.fstat(descriptor)
-    return status.st_uid == os.getuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+def _digest(key: str, content: bytes) -> bytes:
+    """A digest of the key, too: a file under the name of another is other code."""
+    digest = hashlib.blake2b(key.encode() + b"\0", digest_size=_DIGEST_BYTES)
+    digest.update(content)
+    return digest.digest()

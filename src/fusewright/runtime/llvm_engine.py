@@ -22,8 +22,6 @@ from fusewright.native import MachineCode
 from fusewright.records import field, record
 from fusewright.runtime.kept_files import KeptFiles
 
-_DIGEST_BYTES: Final = 32
-
 PASSES: Final = "1"
 """Number of the passes and of the settings that `Compiler` runs: part of what decides its code."""
 
@@ -200,7 +198,7 @@ KEPT: list[KernelLibrary] = []
 
 
 OBJECTS: Final = KeptFiles("objects", ".o")
-"""Object code that processes keep for later ones, behind its digest."""
+"""Object code that processes keep for later ones."""
 
 
 def compile_batch(sources: Mapping[str, str]) -> KernelLibrary:
@@ -209,25 +207,16 @@ def compile_batch(sources: Mapping[str, str]) -> KernelLibrary:
     """
     compiler = Compiler(cpu_target())
     key = object_key(join_modules(sources), compiler.target)
-    code = kept_object(key)
+    code = OBJECTS.read(key)
     if code is None:
         with OBJECTS.making(key):  # Of several processes, one compiles.
-            code = kept_object(key)
+            code = OBJECTS.read(key)
             if code is None:
                 code = compiler.object_code(sources)
-                OBJECTS.write(key, hashlib.sha256(code).digest() + code)
+                OBJECTS.write(key, code)
     library = compiler.link(code, list(sources))
     KEPT.append(library)
     return library
-
-
-def kept_object(key: str) -> bytes | None:
-    """The object code that was kept under a key; None where there is none, or it is damaged."""
-    content = OBJECTS.read(key)
-    if content is None:
-        return None
-    digest, code = content[:_DIGEST_BYTES], content[_DIGEST_BYTES:]
-    return code if hashlib.sha256(code).digest() == digest else None
 
 
 def join_modules(sources: Mapping[str, str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import linecache
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import CodeType
@@ -33,10 +34,15 @@ class LoadedModule:
 
 
 def load_module(text: str, constants: Mapping[str, object]) -> LoadedModule:
-    """Write `text` to a file named by its hash, and execute it."""
+    """Write `text` to a file named by its hash, and execute it. Where no file can be written, its
+    lines are kept in memory for tracebacks.
+    """
     name = f"fusewright_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
     path = generated_folder() / f"{name}.py"
-    write_once(path, text)
+    try:
+        path = write_once(path, text)
+    except OSError:
+        linecache.cache[str(path)] = (len(text), None, text.splitlines(keepends=True), str(path))
     code: CodeType = compile(text, str(path), "exec")
     namespace: dict[str, Any] = {
         "__name__": name,

@@ -27,8 +27,7 @@ def load_kernel(source: str, folder: Path, name: str = "kernel") -> Any:
     """
     source = source.replace("def kernel(", f"def {name}(", 1)
     digest = hashlib.blake2b(source.encode(), digest_size=12).hexdigest()
-    path = folder / f"kernel_{digest}.py"
-    write_once(path, source)
+    path = write_once(folder / f"kernel_{digest}.py", source)
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None
