@@ -15,7 +15,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/ready
 NATIVE := $(wildcard src/fusewright/native/*.c src/fusewright/native/*.h)
 
-.PHONY: demo test test-all test-torch lint bench bless clean
+.PHONY: demo test test-all test-torch lint docs bench bless clean
 
 demo: $(READY)
 	$(BIN)/python -m examples.demo
@@ -42,6 +42,10 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# The documentation site, in build/site; a link that leads nowhere is an error.
+docs: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks.compare --device cpu

@@ -154,7 +154,8 @@ def problems(rows: Rows) -> Iterator[str]:
                 yield f"{name}, {half}: {figures.get('failure', verdict(figures))}"
             told = (*figures.get("fallbacks", ()), *figures.get("breaks", ()))
             for text, times in Counter(map(_short, told)).items():
-                yield f"{name}, {half}, {times} times: {text}"
+                shown = text.replace("][", r"]\[")  # Markdown takes two brackets for a link.
+                yield f"{name}, {half}, {times} times: {shown}"
 
 
 def _short(text: str) -> str:

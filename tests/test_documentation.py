@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import importlib
 import logging
 import re
 from pathlib import Path
@@ -10,13 +12,20 @@ from typing import Any
 import pytest
 import torch
 
+import fusewright
+from fusewright import errors
+from fusewright.config import Options
+from fusewright.logs import CHANNELS
+from tools import one_function_page
+
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
 def test_links_lead_somewhere(path: Path) -> None:
-    links = re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", path.read_text())
+    text = re.sub(r"```.*?```", "", path.read_text(), flags=re.S)
+    links = re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", text)
     local = [link for link in links if "://" not in link]
     assert [link for link in local if not (path.parent / link).exists()] == []
 
@@ -38,6 +47,60 @@ def test_the_page_about_using_it(tmp_path: Path, capsys: pytest.CaptureFixture[s
     )
     for text in shown:
         assert text.strip() in printed
+
+
+def test_the_tutorial(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its programs run, one after the other; they check themselves."""
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "tutorial.md").read_text(), re.S)
+    assert len(blocks) == 7
+    variables: dict[str, object] = {}
+    for number, block in enumerate(blocks):
+        path = tmp_path / f"part{number}.py"
+        path.write_text(block)  # capture reads the lines of what it names
+        exec(compile(block, str(path), "exec"), variables)
+    printed = capsys.readouterr().out
+    assert "1 graph, 0 breaks" in printed and "nothing differs" in printed
+
+
+def test_the_page_about_one_function() -> None:
+    command = "python -m tools.one_function_page"
+    assert one_function_page.PAGE.read_text() == one_function_page.page(), f"run {command}"
+
+
+def test_the_reference_has_every_public_name() -> None:
+    text = (ROOT / "docs" / "reference.md").read_text()
+    named = re.findall(r"^::: fusewright\.(.+)$", text, flags=re.M)
+    assert sorted(name.rpartition(".")[2] for name in named if name != "errors") == sorted(
+        set(fusewright.__all__) - {"__version__"}
+    )
+    for name in named:
+        module, _, attribute = f"fusewright.{name}".rpartition(".")
+        assert hasattr(importlib.import_module(module), attribute), name
+
+
+def test_the_page_about_moving_names_what_there_is() -> None:
+    """The options, errors and topics of the log in the columns that are ours."""
+    text = (ROOT / "docs" / "moving-from-torch-compile.md").read_text()
+    columns = [row.split("|")[2] for row in text.splitlines() if row.startswith("| ")]
+    ours = " ".join(columns)
+    options = set(re.findall(r"`options=\{\"(\w+)\"", ours))
+    assert options and options <= {field.name for field in dataclasses.fields(Options)}
+    topics = set(",".join(re.findall(r"FUSEWRIGHT_LOG=([\w,]+)", ours)).split(","))
+    assert topics and topics <= set(CHANNELS)
+    names = set(re.findall(r"`fusewright\.(\w+)", ours)) - {"errors", "list_backends"}
+    assert names and names <= set(fusewright.__all__)
+    (rows,) = re.findall(r"## Errors\n(.*?)\n## ", text, flags=re.S)
+    exceptions = re.findall(
+        r"`(?:fusewright\.errors\.)?([A-Z]\w+)`",
+        " ".join(row.split("|")[2] for row in rows.splitlines() if row.startswith("| ")),
+    )
+    assert exceptions and all(hasattr(errors, name) for name in exceptions)
+
+
+def test_every_page_stands_in_the_site() -> None:
+    """The site's own builder, `make docs`, finds links that lead nowhere; this finds lost pages."""
+    listed = re.findall(r": ([\w-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), flags=re.M)
+    assert sorted(listed) == sorted(path.name for path in (ROOT / "docs").glob("*.md"))
 
 
 def test_the_first_program_that_readers_see() -> None:

@@ -10,7 +10,7 @@ import torch
 
 from fusewright.records import record
 from fusewright.runtime.compiled import CompiledGraph
-from fusewright.runtime.loader import load_module
+from fusewright.runtime.loader import load_module, text_of_module
 from fusewright.runtime.measuring import Input, Measured, Size, Span, time_module
 
 REPEATS: Final = 5
@@ -37,7 +37,7 @@ def time_graph(compiled: CompiledGraph, repeats: int = REPEATS) -> tuple[float, 
     """Seconds of a call on random inputs, and of its parts, the longest first. Raises what the call
     raises: random numbers may be no indices.
     """
-    text = compiled.path.read_text(encoding="utf-8")
+    text = text_of_module(compiled.path)
     kernels, calls = _names(text)
     module = load_module(text, {})
     inputs: list[Size | Input] = module.variables["INPUTS"]

@@ -45,8 +45,8 @@ def is_private(status: os.stat_result) -> bool:
 def _folder_of_this_process(unusable: Path, reason: str) -> Path:
     warnings.warn(
         f"fusewright: nothing is kept in {unusable}: {reason}\n"
-        "  later processes compile again. Set FUSEWRIGHT_CACHE_DIR to a folder that is yours alone; "
-        "`fusewright doctor` looks at it",
+        "  later processes compile again. Set FUSEWRIGHT_CACHE_DIR to a folder that is yours "
+        "alone; `fusewright doctor` looks at it",
         RuntimeWarning,
         stacklevel=2,
     )

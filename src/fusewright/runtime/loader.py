@@ -37,7 +37,7 @@ def load_module(text: str, constants: Mapping[str, object]) -> LoadedModule:
     """Write `text` to a file named by its hash, and execute it. Where no file can be written, its
     lines are kept in memory for tracebacks.
     """
-    name = f"fusewright_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    name = _name_of(text)
     path = generated_folder() / f"{name}.py"
     try:
         path = write_once(path, text)
@@ -53,3 +53,17 @@ def load_module(text: str, constants: Mapping[str, object]) -> LoadedModule:
     call = namespace["call"]
     assert callable(call)
     return LoadedModule(call=call, path=path, variables=namespace)
+
+
+def text_of_module(path: Path) -> str:
+    """The text of a generated module, from its file. ValueError: it was changed since. OSError: it
+    cannot be read.
+    """
+    text = path.read_text(encoding="utf-8")
+    if path.stem != _name_of(text):
+        raise ValueError(f"{path} is not the module that was generated: it was changed")
+    return text
+
+
+def _name_of(text: str) -> str:
+    return f"fusewright_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
