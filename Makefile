@@ -15,7 +15,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/ready
 NATIVE := $(wildcard src/fusewright/native/*.c src/fusewright/native/*.h)
 
-.PHONY: demo test test-all test-torch lint docs bench bless clean
+.PHONY: demo test test-all test-torch lint docs wheels bench bless clean
 
 demo: $(READY)
 	$(BIN)/python -m examples.demo
@@ -46,6 +46,10 @@ lint: $(READY)
 # The documentation site, in build/site; a link that leads nowhere is an error.
 docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+
+# A wheel for each supported Python that is found, in dist.
+wheels: $(READY)
+	$(BIN)/python -m tools.build_wheels
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks.compare --device cpu

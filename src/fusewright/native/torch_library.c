@@ -3,7 +3,7 @@
    even when the process holds two. */
 #include "torch_library.h"
 
-#include <dlfcn.h>
+#include "standalone/dynamic_linking.h"
 #include <stddef.h>
 
 TorchLibrary torch_library;

@@ -7,7 +7,7 @@
 #define _GNU_SOURCE
 #include "object_code.h"
 
-#include <dlfcn.h>
+#include "dynamic_linking.h"
 #include <elf.h>
 #include <stdarg.h>
 #include <stdbool.h>

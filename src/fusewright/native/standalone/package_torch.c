@@ -1,7 +1,7 @@
 /* Looks up libtorch's stable C functions in the process. */
 #include "package_torch.h"
 
-#include <dlfcn.h>
+#include "dynamic_linking.h"
 #include <string.h>
 
 PackageTorch torch;

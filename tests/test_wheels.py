@@ -1,0 +1,72 @@
+"""A wheel, in an environment without a compiler: it is built by the one command, installs, and the
+demonstration runs.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import venv
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+import torch
+
+ROOT = Path(__file__).parents[1]
+
+pytestmark = pytest.mark.thorough
+
+
+def run(*words: str, **environment: str) -> str:
+    """What a command prints; it has to end well."""
+    done = subprocess.run(
+        words, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=280
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    version = ".".join(map(str, sys.version_info[:2]))
+    into = tmp_path_factory.mktemp("wheels")
+    run(
+        *(sys.executable, "-m", "tools.build_wheels", "--into", str(into), "--only", version),
+        **os.environ,
+    )
+    (path,) = into.iterdir()
+    return path
+
+
+def test_what_is_in_it(wheel: Path) -> None:
+    """The C sources that programs without Python are built with, and no others."""
+    assert "manylinux_2_28" in wheel.name
+    names = ZipFile(wheel).namelist()
+    sources = [name for name in names if name.endswith((".c", ".h"))]
+    standalone = ROOT / "src" / "fusewright" / "native" / "standalone"
+    expected = {f"fusewright/native/standalone/{path.name}" for path in standalone.glob("*.[ch]")}
+    assert set(sources) == {*expected, "fusewright/opgen/support.h"}
+    assert not [name for name in names if name.startswith(("tests", "benchmarks", "tools"))]
+
+
+def test_the_demonstration_runs_without_a_compiler(wheel: Path, tmp_path: Path) -> None:
+    """Other packages are those of this environment."""
+    folder = tmp_path / "environment"
+    venv.create(folder, with_pip=True, symlinks=True)
+    python = str(folder / "bin" / "python")
+    run(python, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", str(wheel))
+    (packages,) = folder.glob("lib/python*/site-packages")
+    (packages / "others.pth").write_text(str(Path(torch.__file__).parents[1]))
+    nothing = tmp_path / "empty"
+    nothing.mkdir()
+    surroundings = {"PATH": str(nothing), "HOME": str(tmp_path), "OMP_NUM_THREADS": "1"}
+    where = run(python, "-P", "-c", "import fusewright; print(fusewright.__file__)", **surroundings)
+    assert where.startswith(str(folder))
+    printed = run(
+        *(python, "-m", "examples.demo", "--layers", "1", "--seconds", "1"),
+        **{**surroundings, "FUSEWRIGHT_STRICT": "1"},
+    )
+    assert "relative error against eager" in printed
+    assert "there is no C++" in printed, "a compiler was found"
