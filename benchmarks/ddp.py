@@ -2,6 +2,7 @@
 backward runs, by either way to split, or at its end.
 
     torchrun --nproc-per-node 2 -m benchmarks.ddp [--models NAME …] [--ways NAME …] [--rounds N]
+        [--traces FOLDER]
 
 On GPUs with NCCL where there is one for each process, models of the usual sizes; else on the CPU
 with gloo, small ones. For each model, one table. By way: the median time of a step, the ways taking
@@ -11,8 +12,9 @@ DDP, relative to their norms (eager's own row: how far it is from itself in floa
 rounding makes of them; where that is more than a hundredth, all ways are compared in float64, and
 the row says 0), and whether all ranks hold the same bits; how much of backward has
 passed when the first bucket is handed to be reduced, of the time until the last one is, and how
-many buckets and nodes of autograd there are. The exit status is 1 where the default way missed a
-bar.
+many buckets and nodes of autograd there are. With `--traces`, the profiler's trace of a step by
+model, way and rank, for chrome://tracing, and a line on when reductions ran in it. The exit status
+is 1 where the default way missed a bar.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -35,6 +38,7 @@ from rich.table import Table
 from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn.parallel import DistributedDataParallel
+from torch.profiler import ProfilerActivity, profile, record_function
 
 import fusewright
 from benchmarks.models import Inputs
@@ -219,6 +223,36 @@ def reductions(this: Trained) -> Reductions:
     return sorted(found, key=lambda one: one.first)[len(found) // 2]
 
 
+def traced(column: Trained, file: Path) -> str:
+    """Write the profiler's trace of a step. Gives when reductions ran in backward: on a GPU, their
+    kernels among all kernels; else, from when one is begun until it is done.
+    """
+    on_gpu = _is_on_gpu(column.inputs)
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])]
+    with profile(activities=activities) as profiler:
+        column.module.zero_grad()
+        loss = column.called(**column.inputs)
+        _wait(column.inputs)
+        with record_function("backward"):
+            loss.backward()
+            _wait(column.inputs)
+    profiler.export_chrome_trace(str(file))
+    events = profiler.events() or []
+    whole = next(event.time_range for event in events if event.name == "backward")
+    names = ("ncclDevKernel", "ncclKernel") if on_gpu else ("gloo:",)
+    ranges = [event.time_range for event in events if event.name.startswith(names)]
+    ranges = [one for one in ranges if whole.start <= one.start <= whole.end]
+    if not ranges:
+        return f"{file}: no reductions"
+    length = whole.end - whole.start
+    first, last = min(one.start for one in ranges), max(one.end for one in ranges)
+    return (
+        f"{file}: {len(ranges)} reductions, the first begins at "
+        f"{100 * (first - whole.start) / length:.0f} % of backward's {length / 1000:.1f} ms, the "
+        f"last ends at {100 * (last - whole.start) / length:.0f} %"
+    )
+
+
 def _compiled_nodes(loss: Tensor) -> int:
     seen: set[Any] = set()
     stack = [loss.grad_fn]
@@ -266,9 +300,14 @@ def relative(vector: Tensor, wanted: Tensor) -> float:
 
 
 def measure(
-    name: str, ways: Sequence[str], rounds: int, options: dict[str, Any], device: torch.device
-) -> tuple[Table, list[str]]:
-    """A model's table, and the bars that the default way missed."""
+    name: str,
+    ways: Sequence[str],
+    rounds: int,
+    options: dict[str, Any],
+    device: torch.device,
+    traces: Path | None,
+) -> tuple[Table, list[str], list[str]]:
+    """A model's table, the bars that the default way missed, and what its traces show."""
     torch.manual_seed(dist.get_rank())  # each rank has data of its own; parameters are the first's
     module, inputs = MODELS[name](small=device.type == "cpu")
     model = WithLoss(module).to(device).train()
@@ -299,34 +338,66 @@ def measure(
         table.add_column(title)
     for title in ("buckets", "nodes"):
         table.add_column(title)
+    for way in (ALONE, f"{ALONE} compiled"):
+        table.add_row(way, f"{1000 * medians[way]:.2f}")
     missed: list[str] = []
-    for way in names:
-        row = [way, f"{1000 * medians[way]:.2f}"]
-        if not way.startswith(ALONE):
-            errors = [
-                relative(ours, eager)
-                for ours, eager in zip(compared[way], compared[EAGER], strict=True)
-            ]
-            if way == EAGER:
-                errors = own
-            same = same_bits(torch.cat(compared[way]))
-            reduced = reductions(columns[way])
-            row += ["" if way == EAGER else f"{1000 * bar:.2f}", *[f"{e:.1e}" for e in errors]]
-            row += ["yes" if same else "NO", f"{100 * reduced.first:.0f} %"]
-            row += [str(len(reduced.times)), str(reduced.nodes)]
-            if way == WAYS[0]:
-                bars = {
-                    "equal to eager": all(
-                        error < max(ALLOWED_ERROR, 2 * rounding)
-                        for error, rounding in zip(errors, own, strict=True)
-                    ),
-                    "ranks equal": same,
-                    "first reduction in the first half of backward": reduced.first < 0.5,
-                    "time": medians[way] <= bar,
-                }
-                missed = [bar_name for bar_name, holds in bars.items() if not holds]
-        table.add_row(*row)
-    return table, missed
+    shown: list[str] = []
+    for way in (EAGER, *ways):
+        if traces is not None:
+            file = traces / f"{name}-{way}-rank{dist.get_rank()}.json.gz"
+            shown.append(traced(columns[way], file))
+        pairs = zip(compared[way], compared[EAGER], strict=True)
+        result = Result(
+            milliseconds=1000 * medians[way],
+            errors=own if way == EAGER else [relative(ours, eager) for ours, eager in pairs],
+            is_same=same_bits(torch.cat(compared[way])),
+            reduced=reductions(columns[way]),
+        )
+        table.add_row(way, *result.cells(None if way == EAGER else 1000 * bar))
+        if way == WAYS[0]:
+            missed = result.missed(1000 * bar, own)
+    return table, missed, shown
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The measurements of one way to train under `DistributedDataParallel`."""
+
+    milliseconds: float
+    """Of a step."""
+
+    errors: list[float]
+    """Of gradients and of parameters, after ten steps."""
+
+    is_same: bool
+    """Whether all ranks hold the same bits."""
+
+    reduced: Reductions
+
+    def cells(self, bar: float | None) -> list[str]:
+        """The cells of its row. `bar`: the milliseconds that a step may take."""
+        return [
+            f"{self.milliseconds:.2f}",
+            "" if bar is None else f"{bar:.2f}",
+            *[f"{error:.1e}" for error in self.errors],
+            "yes" if self.is_same else "NO",
+            f"{100 * self.reduced.first:.0f} %",
+            str(len(self.reduced.times)),
+            str(self.reduced.nodes),
+        ]
+
+    def missed(self, bar: float, roundings: list[float]) -> list[str]:
+        """The bars that it misses. `roundings`: eager's own errors."""
+        bars = {
+            "equal to eager": all(
+                error < max(ALLOWED_ERROR, 2 * rounding)
+                for error, rounding in zip(self.errors, roundings, strict=True)
+            ),
+            "ranks equal": self.is_same,
+            "first reduction in the first half of backward": self.reduced.first < 0.5,
+            "time": self.milliseconds <= bar,
+        }
+        return [bar_name for bar_name, holds in bars.items() if not holds]
 
 
 def _after_steps(column: Trained) -> tuple[Tensor, Tensor]:
@@ -341,6 +412,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
     parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--traces", type=Path)
     given = parser.parse_args(arguments)
     rank = int(os.environ.get("LOCAL_RANK", "0"))
     on_gpus = torch.cuda.device_count() >= int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
@@ -351,14 +423,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     else:
         torch.set_num_threads(1)
     dist.init_process_group("nccl" if on_gpus else "gloo")
+    if given.traces is not None:
+        given.traces.mkdir(parents=True, exist_ok=True)
     console, holds = Console(width=120), True
     for name in given.models:
         start = time.perf_counter()
-        table, missed = measure(name, given.ways, given.rounds, options, device)
+        table, missed, shown = measure(
+            name, given.ways, given.rounds, options, device, given.traces
+        )
         holds &= not missed
         if rank == 0:
             console.print(table)
             verdict = f"missed: {', '.join(missed)}" if missed else "all bars hold"
+            for line in shown:
+                print(line)
             console.print(f"{name}: {verdict}; {time.perf_counter() - start:.0f} s")
             sys.stdout.flush()
     dist.barrier()

@@ -1,5 +1,6 @@
 """Programs that train on two processes: `torchrun --nproc-per-node 2 programs.py FILE` runs each
-with `DistributedDataParallel`, in eager and compiled, and writes to FILE what differs.
+with `DistributedDataParallel`, in eager and compiled, and writes to FILE what differs. With NCCL
+where each process has a GPU, else with gloo on the CPU.
 
 Buckets are so small that backward is split, where a scenario does not say otherwise.
 """
@@ -7,10 +8,13 @@ Buckets are so small that backward is split, where a scenario does not say other
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import sys
+import time
 import traceback
+import unittest.mock
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -28,9 +32,14 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
 import fusewright
+from fusewright.runtime import llvm_engine
 
 STEPS = 5
 
+RANK = int(os.environ.get("LOCAL_RANK", "0"))
+ON_GPUS = torch.cuda.device_count() >= int(os.environ.get("LOCAL_WORLD_SIZE", "2"))
+BACKEND = "nccl" if ON_GPUS else "gloo"
+DEVICE = torch.device("cuda", RANK) if ON_GPUS else torch.device("cpu")
 
 SMALL_BUCKETS = {"bucket_cap_mb": 0.001}
 """A thousand bytes: a layer or two."""
@@ -110,8 +119,8 @@ def batches(rank: int, sizes: list[int]) -> Iterator[tuple[Tensor, Tensor]]:
     generator = torch.Generator().manual_seed(rank)
     for size in sizes:
         yield (
-            torch.randn(size, 8, generator=generator),
-            torch.randn(size, 4, generator=generator),
+            torch.randn(size, 8, generator=generator).to(DEVICE),
+            torch.randn(size, 4, generator=generator).to(DEVICE),
         )
 
 
@@ -130,7 +139,7 @@ def train(
     `wrap` gives the module that is called and the one that reduces gradients.
     """
     torch.manual_seed(0)
-    called, reducer = wrap(make())
+    called, reducer = wrap(make().to(DEVICE))
     if hook is not None:
         reducer.register_comm_hook(None, hook)
     optimizer = torch.optim.SGD(reducer.parameters(), lr=0.1)
@@ -254,7 +263,7 @@ def order_of_reductions(split: str | None) -> list[str]:
     """
     torch.manual_seed(0)
     layers = [layer for _ in range(4) for layer in (nn.Linear(16, 16), nn.Tanh())]
-    reducer = DistributedDataParallel(nn.Sequential(*layers), **SMALL_BUCKETS)
+    reducer = DistributedDataParallel(nn.Sequential(*layers).to(DEVICE), **SMALL_BUCKETS)
     order: list[str] = []
 
     def hook(group, bucket):  # type: ignore[no-untyped-def]  # torch refuses annotations as text
@@ -267,7 +276,7 @@ def order_of_reductions(split: str | None) -> list[str]:
         called = fusewright.compile(reducer, options={"split_for_ddp": split})
     for _ in range(3):
         order.clear()
-        loss = called(torch.ones(2, 16)).sum()
+        loss = called(torch.ones(2, 16, device=DEVICE)).sum()
         for node in nodes_of(loss):
             if node.name() in ("TanhBackward0", *COMPILED_NODES):
                 node.register_prehook(lambda _: order.append("node"))
@@ -295,31 +304,141 @@ def trained_between(x: Tensor, w: Tensor) -> tuple[Tensor, ...]:
     return ((x @ w / scale).sin(),)
 
 
-def collectives() -> list[str]:
-    """What differs from eager in programs that call collectives, and from their order."""
+def exchanged(x: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+    """All to all, in parts of equal sizes and of others; coalesced collectives."""
+    group = dist.group.WORLD
+    rank = group.rank()
+    equal = functional.all_to_all_single(x, None, None, group)
+    rows = x[:3].contiguous()
+    other = functional.all_to_all_single(rows, [rank + 1, rank + 1], [1, 2], group)
+    sums = functional.all_reduce_coalesced([x.sin(), x[0] + 2], "sum", group)
+    gathered = functional.all_gather_into_tensor_coalesced([x * 3, x[:2]], group)
+    parts = functional.reduce_scatter_tensor_coalesced([x * 3, x.cos()], "sum", [0, 1], group)
+    return equal + 1, other, sums[0] * 2, sums[1], *gathered, parts[0], parts[1] - w[:, :2]
+
+
+def written(x: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+    """Collectives that write to what they are given: results of the program, and an argument."""
+    rank = dist.get_rank()
+    reduced, largest, sent = x * 1, x + 1, x * 2
+    dist.all_reduce(reduced)
+    dist.all_reduce(largest, op=dist.ReduceOp.MAX)
+    dist.broadcast(sent, 1)
+    gathered, part = x.new_empty(8, 4), x.new_empty(2, 4)
+    dist.all_gather_into_tensor(gathered, x.sin())
+    dist.reduce_scatter_tensor(part, x.cos(), group=dist.group.WORLD)
+    equal, other = torch.empty_like(x), x.new_empty(2 * (rank + 1), 4)
+    dist.all_to_all_single(equal, x.exp())
+    rows = x.exp()[:3].contiguous()
+    dist.all_to_all_single(other, rows, [rank + 1] * dist.get_world_size(), [1, 2])
+    dist.all_reduce(x)
+    dist.all_reduce(w[1])
+    return reduced + 1, largest, sent * 2, gathered, part, equal - 1, other, x * w
+
+
+def left_to_eager(x: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+    """What breaks the graph: docs/distributed.md says why."""
+    waited = x + 1
+    dist.all_reduce(waited, async_op=True).wait()
+    parts = [torch.empty_like(x) for _ in range(dist.get_world_size())]
+    dist.all_gather(parts, x)
+    dist.barrier()
+    stacked = x.sum(-1)
+    dist.reduce(stacked, 0)
+    dist.broadcast(stacked, 0)
+    trained = functional.all_reduce(w, "sum", dist.group.WORLD)
+    return trained * 2, waited, parts[0] + parts[1], stacked
+
+
+COLLECTIVES: tuple[tuple[Any, bool, str | None], ...] = (
+    (
+        collectives_of_all_kinds,
+        False,
+        "all_reduce all_reduce all_gather all_gather reduce_scatter reduce_scatter broadcast",
+    ),
+    (trained_between, True, "all_reduce"),
+    (
+        exchanged,
+        False,
+        "all_to_all all_to_all all_reduce_coalesced all_gather_coalesced reduce_scatter_coalesced",
+    ),
+    (
+        written,
+        False,
+        "all_reduce all_reduce broadcast all_gather reduce_scatter all_to_all all_to_all all_reduce"
+        " all_reduce",
+    ),
+    (left_to_eager, True, None),
+)
+"""Programs that call collectives, whether they have gradients, and the operators that begin the
+collectives, in order; None: not all stand in graphs.
+"""
+
+
+def collectives(program: Any, gradients: bool, order: str | None) -> list[str]:
+    """What differs from eager in a program that calls collectives, and from their order."""
     differences = []
-    for program, gradients in ((collectives_of_all_kinds, False), (trained_between, True)):
-        compiled = fusewright.compile(program, fullgraph=True)
-        for step in range(3):
-            generator = torch.Generator().manual_seed(dist.get_rank() + 2 * step)
-            x, w = (torch.randn(4, 4, generator=generator) for _ in range(2))
-            w.requires_grad_(gradients)
-            found, wanted = compiled(x, w), [one + 0 for one in program(x, w)]
-            if gradients:
-                found = [*found, *torch.autograd.grad(found[0].sum(), w)]
-                wanted = [*wanted, *torch.autograd.grad(wanted[0].sum(), w)]
-            try:
-                torch.testing.assert_close(list(found), wanted)
-            except AssertionError as error:
-                differences.append(f"{program.__name__}: {error}")
-        if not gradients:
-            record = fusewright.compilations(compiled)[0].record
-            calls = [name.split(".")[1] for name in record.extern_calls if "fusewright" in name]
-            started = [name for name in calls if name != "arrived"]
-            kinds = ["all_reduce"] * 2 + ["all_gather"] * 2 + ["reduce_scatter"] * 2 + ["broadcast"]
-            if started != kinds or calls.index("arrived") < len(kinds) - 2:
-                differences.append(f"the order of collectives: {calls}")
+    compiled = fusewright.compile(program, fullgraph=order is not None)
+    for step in range(3):
+        generator = torch.Generator().manual_seed(dist.get_rank() + 2 * step)
+        x, w = (torch.randn(4, 4, generator=generator).to(DEVICE) for _ in range(2))
+        both = (x.clone(), w.clone()), (x, w)
+        w.requires_grad_(gradients)
+        both[0][1].requires_grad_(gradients)
+        results = [*compiled(*both[0])]
+        expected = [result + 0 for result in program(*both[1])]
+        if gradients:
+            results += torch.autograd.grad(results[0].sum(), both[0][1])
+            expected += torch.autograd.grad(expected[0].sum(), w)
+        try:
+            torch.testing.assert_close([*results, *both[0]], [*expected, *both[1]])
+        except AssertionError as error:
+            differences.append(f"{program.__name__}: {error}")
+    if order is not None:
+        kinds = order.split()
+        record = fusewright.compilations(compiled)[0].record
+        calls = [name.split(".")[1] for name in record.extern_calls if "fusewright" in name]
+        if [name for name in calls if name != "arrived"] != kinds:
+            differences.append(f"the order of collectives: {calls}")
+        if calls.index("arrived") < min(len(kinds), 5):
+            differences.append(f"a collective is waited for too early: {calls}")
     return differences
+
+
+def kept_code() -> list[str]:
+    """What is wrong with how ranks share the machine code that one of them compiles: after it, or
+    at the same time.
+    """
+    compiled: list[None] = []
+    object_code = llvm_engine.Compiler.object_code
+
+    def counted(compiler: Any, batch: Any) -> bytes:
+        compiled.append(None)
+        return object_code(compiler, batch)
+
+    def count(program: Callable[[Tensor], Tensor]) -> int:
+        """How many batches of kernels this rank compiles for a program."""
+        compiled.clear()
+        x = torch.ones(5, 7, requires_grad=True, device=DEVICE)
+        fusewright.compile(program)(x).sum().backward()
+        return len(compiled)
+
+    with unittest.mock.patch.object(llvm_engine.Compiler, "object_code", counted):
+        counts = []
+        for rank in range(dist.get_world_size()):
+            if rank == dist.get_rank():
+                counts.append(count(lambda x: x.sin().cumsum(0) * 3))
+            dist.barrier()
+        counts.append(count(lambda x: x.cos().cumsum(1) * 5))
+    by_rank: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(by_rank, counts)
+    (first, first_at_once), (second, second_at_once) = by_rank
+    wrong = []
+    if not first > 0 == second:
+        wrong.append(f"batches compiled one after the other: {first}, {second}")
+    if first_at_once + second_at_once != first:
+        wrong.append(f"batches compiled at once: {first_at_once}, {second_at_once}")
+    return wrong
 
 
 COMPILED_NODES = ("CompiledFunctionBackward", "SegmentFunctionBackward")
@@ -339,17 +458,26 @@ def nodes_of(loss: Tensor) -> set[Any]:
 
 def main() -> None:
     """Run all scenarios; the first rank writes what it found."""
-    dist.init_process_group("gloo")
+    if ON_GPUS:
+        torch.cuda.set_device(DEVICE)
+    dist.init_process_group(BACKEND)
+    checks: dict[str, Callable[[], list[str]]] = {
+        name: functools.partial(run, name) for name in SCENARIOS
+    }
+    for row in COLLECTIVES:
+        checks[row[0].__name__] = functools.partial(collectives, *row)
+    if not ON_GPUS:
+        checks["kept code"] = kept_code
     results: dict[str, list[str]] = {}
-    for name in SCENARIOS:
+    for name, check in checks.items():
+        start = time.perf_counter()
         try:
-            results[name] = run(name)
+            results[name] = check()
         except Exception:
             results[name] = [traceback.format_exc()]
-    try:
-        results["collectives"] = collectives()
-    except Exception:
-        results["collectives"] = [traceback.format_exc()]
+        if RANK == 0:
+            state = "differs" if results[name] else "as in eager"
+            print(f"{name}: {state}, {time.perf_counter() - start:.1f} s", flush=True)
     orders = {
         str(split): order_of_reductions(split) for split in (None, "backward", "graph", "none")
     }

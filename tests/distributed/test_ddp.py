@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 import torch.distributed
 
-from tests.distributed.programs import SCENARIOS
+from fusewright.capture.handlers.collectives import LEFT_TO_EAGER
+from tests.distributed.programs import COLLECTIVES, SCENARIOS
 
 pytestmark = [
     pytest.mark.thorough,
@@ -36,10 +37,15 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", "OMP_NUM_TH
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What two processes that run all scenarios found."""
-    file = tmp_path_factory.mktemp("distributed") / "results.json"
+    folder = tmp_path_factory.mktemp("distributed")
+    file = folder / "results.json"
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     run = subprocess.run(
-        [*command, PROGRAMS, file], env=ENVIRONMENT, check=False, capture_output=True, text=True
+        [*command, PROGRAMS, file],
+        env={**ENVIRONMENT, "FUSEWRIGHT_CACHE_DIR": str(folder / "cache")},
+        check=False,
+        capture_output=True,
+        text=True,
     )
     assert run.returncode == 0, run.stderr
     found: dict[str, Any] = json.loads(file.read_text())
@@ -51,9 +57,22 @@ def test_training_on_two_processes(scenario: str, results: dict[str, Any]) -> No
     assert results["differences"][scenario] == []
 
 
-def test_collectives_that_a_program_calls_stand_in_one_graph(results: dict[str, Any]) -> None:
-    """In their order, each waited for where its result is first read."""
-    assert results["differences"]["collectives"] == []
+@pytest.mark.parametrize("program", [row[0].__name__ for row in COLLECTIVES])
+def test_collectives_that_a_program_calls(program: str, results: dict[str, Any]) -> None:
+    """They stand in one graph, in their order, each waited for where its result is first read; or
+    they break it, and run as they are written.
+    """
+    assert results["differences"][program] == []
+
+
+def test_collectives_that_break_the_graph_are_documented() -> None:
+    page = " ".join((ROOT / "docs" / "distributed.md").read_text().split())
+    for reason, functions in LEFT_TO_EAGER.items():
+        assert reason in page and all(f"`{name}`" in page for name in functions), reason
+
+
+def test_ranks_load_the_machine_code_that_one_compiled(results: dict[str, Any]) -> None:
+    assert results["differences"].get("kept code", []) == []
 
 
 @pytest.mark.parametrize("split", ["None", "backward", "graph"])

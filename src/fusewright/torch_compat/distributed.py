@@ -54,10 +54,35 @@ def group_of(group: Any, tag: str) -> tuple[str, int]:
     return name, torch.distributed.distributed_c10d._get_group_size_by_name(name)
 
 
-def run_collective(name: str, *arguments: Any) -> torch.Tensor:
-    """The result of an operator that begins a collective, or waits for one. 2.11 to 2.13."""
-    result: torch.Tensor = getattr(torch.ops._c10d_functional, name)(*arguments)
-    return result
+def run_collective(name: str, *arguments: Any) -> Any:
+    """The result, a tensor or several, of an operator that begins a collective, or waits for one.
+    2.11 to 2.13.
+    """
+    return getattr(torch.ops._c10d_functional, name)(*arguments)
+
+
+def world() -> Any:
+    """The default process group."""
+    return torch.distributed.group.WORLD
+
+
+def is_process_group(group: Any) -> bool:
+    """Whether this is a process group that this process is in."""
+    return isinstance(group, torch.distributed.ProcessGroup)
+
+
+def rank_in_group(group: Any, rank: int | None, rank_of_group: int | None) -> int:
+    """The rank in a group of a process that is named by its rank among all, or by that one."""
+    if rank_of_group is not None:
+        return rank_of_group
+    assert rank is not None
+    return torch.distributed.get_group_rank(group, rank)
+
+
+def reduction_words() -> dict[Any, str]:
+    """The names that functional collectives have for the members of `ReduceOp`. 2.11 to 2.13."""
+    functions: Any = import_module("torch.distributed._functional_collectives")
+    return dict(functions.REDUCE_OP_TO_STR)
 
 
 def is_data_parallel(module: Any) -> bool:
