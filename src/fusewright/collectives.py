@@ -31,7 +31,7 @@ import torch
 
 from fusewright.own_operators import define
 from fusewright.torch_compat import OpOverload
-from fusewright.torch_compat.distributed import run_collective
+from fusewright.torch_compat.distributed import run_coalesced, run_collective
 
 
 def _all_reduce(given: torch.Tensor, reduction: str, group: str) -> torch.Tensor:
@@ -80,7 +80,7 @@ def _all_reduce_coalesced(
 ) -> list[torch.Tensor]:
     if given[0].is_meta:
         return [_like(tensor) for tensor in given]
-    return run_collective("all_reduce_coalesced", given, reduction, group)
+    return run_coalesced("all_reduce_coalesced", given, reduction, group)
 
 
 def _all_gather_coalesced(
@@ -89,7 +89,7 @@ def _all_gather_coalesced(
     if given[0].is_meta:
         return [_of_rows(tensor, tensor.shape[0] * ranks) for tensor in given]
     tensors = [tensor.contiguous() for tensor in given]
-    return run_collective("all_gather_into_tensor_coalesced", tensors, ranks, group)
+    return run_coalesced("all_gather_into_tensor_coalesced", tensors, ranks, group)
 
 
 def _reduce_scatter_coalesced(
@@ -99,7 +99,7 @@ def _reduce_scatter_coalesced(
     if given[0].is_meta:
         return [_of_rows(tensor, tensor.shape[0] // ranks) for tensor in tensors]
     tensors = [tensor.contiguous() for tensor in tensors]
-    return run_collective("reduce_scatter_tensor_coalesced", tensors, reduction, ranks, group)
+    return run_coalesced("reduce_scatter_tensor_coalesced", tensors, reduction, ranks, group)
 
 
 def _like(tensor: torch.Tensor) -> torch.Tensor:

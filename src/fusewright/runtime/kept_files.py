@@ -97,6 +97,8 @@ class KeptFiles:
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield
         finally:
+            with suppress(OSError):  # A process that was forked meanwhile holds the file, too.
+                fcntl.flock(descriptor, fcntl.LOCK_UN)
             os.close(descriptor)
 
     def prune(self) -> None:

@@ -54,11 +54,16 @@ def group_of(group: Any, tag: str) -> tuple[str, int]:
     return name, torch.distributed.distributed_c10d._get_group_size_by_name(name)
 
 
-def run_collective(name: str, *arguments: Any) -> Any:
-    """The result, a tensor or several, of an operator that begins a collective, or waits for one.
-    2.11 to 2.13.
-    """
-    return getattr(torch.ops._c10d_functional, name)(*arguments)
+def run_collective(name: str, *arguments: Any) -> torch.Tensor:
+    """The result of an operator that begins a collective, or waits for one. 2.11 to 2.13."""
+    result: torch.Tensor = getattr(torch.ops._c10d_functional, name)(*arguments)
+    return result
+
+
+def run_coalesced(name: str, *arguments: Any) -> list[torch.Tensor]:
+    """The results of an operator that begins a collective of several tensors. 2.11 to 2.13."""
+    results: list[torch.Tensor] = getattr(torch.ops._c10d_functional, name)(*arguments)
+    return results
 
 
 def world() -> Any:

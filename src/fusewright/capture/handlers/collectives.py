@@ -29,6 +29,9 @@ from fusewright.torch_compat.distributed import (
     world,
 )
 
+_Rows = Mapping[Callable[..., Any], tuple[str, ...]]
+"""By handler: the names of the functions."""
+
 _GRADIENTS = "its gradient is a collective, too, which is left to eager"
 _GROUP = "the processes that take part are not known when compiling"
 _ASYNC = "with async_op=True it returns what the program waits with"
@@ -59,7 +62,7 @@ def refuse_differentiable_collectives(functions: ModuleType) -> None:
     _refuse(functions, _DIFFERENTIABLE, _GRADIENTS)
 
 
-def _enter(functions: ModuleType, rows: Mapping[Callable[..., Any], Sequence[str]]) -> None:
+def _enter(functions: ModuleType, rows: _Rows) -> None:
     for handler, names in rows.items():
         handles(*(vars(functions)[name] for name in names if name in vars(functions)))(handler)
 
@@ -128,7 +131,7 @@ def all_to_all(
     input_split_sizes: Value,
     group: Value,
     tag: Value | None = None,
-) -> Value:
+) -> Any:
     name, ranks = _group(machine, "all_to_all_single", self, group, tag)
     sizes = [one.to_python() for one in (output_split_sizes, input_split_sizes)]
     if sizes.count(None) == 1:
@@ -292,15 +295,15 @@ class _Writing:
 # -- what a group says of itself -------------------------------------------------------------------
 
 
-def rank(machine: Machine, group: Value = NONE) -> Value:
+def rank(machine: Machine, group: Value = NONE) -> Any:
     return _asked(machine, group, torch.distributed.get_rank)
 
 
-def rank_count(machine: Machine, group: Value = NONE) -> Value:
+def rank_count(machine: Machine, group: Value = NONE) -> Any:
     return _asked(machine, group, torch.distributed.get_world_size)
 
 
-def _asked(machine: Machine, group: Value, ask: Callable[[Any], int]) -> Value:
+def _asked(machine: Machine, group: Value, ask: Callable[[Any], int]) -> Any:
     """What a process group, which is guarded, answers for as long as it is there."""
     if group is NONE:
         group = machine.call_object(world, None, [], {})
@@ -308,7 +311,7 @@ def _asked(machine: Machine, group: Value, ask: Callable[[Any], int]) -> Value:
     return machine.new(ask(real)) if is_process_group(real) else DECLINED
 
 
-_FUNCTIONAL: Final = {
+_FUNCTIONAL: Final[_Rows] = {
     all_reduce: ("all_reduce",),
     all_gather: ("all_gather_tensor", "all_gather_single"),
     reduce_scatter: ("reduce_scatter_tensor", "reduce_scatter_single"),
@@ -321,7 +324,7 @@ _FUNCTIONAL: Final = {
         "reduce_scatter_single_coalesced",
     ),
 }
-_OF_GROUPS: Final = {
+_OF_GROUPS: Final[_Rows] = {
     write_all_reduced: ("all_reduce",),
     write_broadcast: ("broadcast",),
     write_all_gathered: ("all_gather_into_tensor", "all_gather_single", "_all_gather_base"),
@@ -334,7 +337,6 @@ _OF_GROUPS: Final = {
     rank: ("get_rank",),
     rank_count: ("get_world_size",),
 }
-"""By handler: the names of the functions."""
 
 
 LEFT_TO_EAGER: Final = {
