@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 from collections import Counter
 from collections.abc import Callable, Mapping
+from types import CodeType
 from typing import TYPE_CHECKING, Any, cast
 
 from torch import fx
@@ -95,6 +97,22 @@ class Compilation:
     compiled: Callable[..., Any] | None
     """What the backend returned; None where there was nothing to compile."""
 
+    captured: CodeType
+    """The code of the captured function."""
+
+    code: CodeType
+    """The code that runs in its place."""
+
+    @property
+    def python(self) -> str:
+        """The Python that this code means."""
+        return str(_as_python().as_python(self.code, self.captured))
+
+    @property
+    def bytecode(self) -> str:
+        """Its instructions, one a line."""
+        return f"{_as_python().disassemble(self.code)}\n"
+
     @property
     def seconds(self) -> dict[str, float]:
         """Time by stage, in order; stages inside others are left out."""
@@ -129,6 +147,11 @@ class Compilation:
     def peak_bytes(self) -> int | None:
         """The most that planned buffers hold at one time; None where the backend does not tell."""
         return None if self.record is None else self.record.peak_bytes
+
+
+def _as_python() -> Any:
+    """The module that writes code as Python, which only reports need."""
+    return importlib.import_module("fusewright.capture.bytecode.as_python")
 
 
 def operator_counts(graph: fx.Graph) -> Counter[str]:

@@ -284,6 +284,8 @@ class Compiler:
             guards=guards,
             guard_seconds=self._guard_seconds(guards, frame),
             compiled=compiled,
+            captured=frame.code,
+            code=function.__code__,
         )
         self.compilations.append(compilation)
         self._report.compiled(about, capture, compilation)

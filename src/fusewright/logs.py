@@ -17,6 +17,7 @@ from fusewright.errors import did_you_mean
 CHANNELS: Final = {
     "capture": "each call that is captured",
     "graphs": "each graph, with its operators",
+    "functions": "what runs in place of each captured function, as Python and as bytecode",
     "guards": "the guards of each graph",
     "breaks": "graph breaks, with reason and line",
     "recompiles": "guards that failed, and limits that were reached",

@@ -152,6 +152,9 @@ class Reporter:
             )
         if compilation.training is not None:
             compilation.training.tell = functools.partial(_tell_backward, self._events, about)
+        log_text(
+            "functions", lambda: f"{about.title}\n{compilation.python}\n{compilation.bytecode}"
+        )
         log_text("guards", lambda: f"{about.title}\n{compilation.guards.table()}")
         if capture.graph_break is not None:
             error = capture.graph_break.error

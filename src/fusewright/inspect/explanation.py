@@ -165,6 +165,22 @@ class GraphReport:
     backward: BackwardReport | None
     """None for inference, and where the backend does not tell."""
 
+    compilation: Compilation = field(repr=False, compare=False)
+    """What was compiled."""
+
+    @property
+    def python(self) -> str:
+        """The function that runs in place of the captured one, as Python: it reads the graph's
+        inputs, calls it, does what the function did besides, and returns, or goes on behind a graph
+        break in a function named after the place.
+        """
+        return self.compilation.python
+
+    @property
+    def bytecode(self) -> str:
+        """That function's instructions, one a line."""
+        return self.compilation.bytecode
+
     @property
     def operator_count(self) -> int:
         """Calls in the graph."""
@@ -370,6 +386,7 @@ def _graph_report(compilation: Compilation) -> GraphReport:
         in_python_because="; ".join(_reasons(compilation, "in_python_because")),
         not_replayed_because="; ".join(_reasons_against_replays(compilation)),
         backward=_backward_report(compilation),
+        compilation=compilation,
     )
 
 

@@ -26,6 +26,9 @@ class Positions(NamedTuple):
 
 NO_POSITIONS = Positions()
 
+SHOWN = 120
+"""How much of an operand a listing shows."""
+
 LABEL = "LABEL"
 """Name of the pseudo-instruction that takes no space: a place in the code that can be jumped to."""
 
@@ -184,4 +187,10 @@ def _argument_text(instruction: Instruction, labels: dict[Instruction, str]) -> 
     if isinstance(argument, Instruction):
         return labels.get(argument, "(not in this code)")
     has_none = instruction.name in ("LOAD_CONST", "RETURN_CONST")
-    return "" if argument is None and not has_none else repr(argument)
+    return "" if argument is None and not has_none else _shortened(repr(argument))
+
+
+def _shortened(text: str) -> str:
+    """A text on one line, its end cut off where it is long."""
+    line = " ".join(text.split("\n"))
+    return line if len(line) <= SHOWN else f"{line[: SHOWN - 2]} …"

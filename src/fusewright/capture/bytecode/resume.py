@@ -193,6 +193,18 @@ def _origin(code: CodeType) -> _Origin | None:
     return next((item for item in code.co_consts[:2] if isinstance(item, _Origin)), None)
 
 
+def goes_on_at(code: CodeType) -> tuple[int, int] | None:
+    """Where the function of a resume function's code goes on in its original: at which instruction
+    and line. None for other code.
+    """
+    origin = _origin(code)
+    if origin is None:
+        return None
+    behind = taken_apart(origin.code).instructions[origin.position :]
+    lines = (instruction.positions.line for instruction in behind)
+    return origin.position, next(filter(None, lines), origin.code.co_firstlineno)
+
+
 def first_argument(code: CodeType) -> str | None:
     """The parameter that `super()` without arguments looks for in the first slot of the frame."""
     return code.co_varnames[0] if "__class__" in code.co_freevars and code.co_argcount else None

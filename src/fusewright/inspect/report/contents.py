@@ -44,6 +44,16 @@ class Row:
     seconds: float
 
 
+@record(kw_only=True)
+class FunctionShown:
+    """A function that runs in place of a captured one."""
+
+    title: str
+    place: str
+    python: str
+    bytecode: str
+
+
 @record(frozen=False, kw_only=True)
 class KernelShown:
     """One kernel."""
@@ -98,6 +108,7 @@ class Contents:
 
     explanations: Sequence[Explanation]
     rows: list[Row]
+    functions: list[FunctionShown]
     programs: list[ProgramShown]
     kernels: dict[str, KernelShown]
     marks: Marks
@@ -158,7 +169,13 @@ class Contents:
 def contents_of(explanations: Sequence[Explanation], *, time: bool) -> Contents:
     """Gather what was compiled; `time`: measure it on random inputs."""
     contents = Contents(
-        explanations=explanations, rows=[], programs=[], kernels={}, marks=Marks(), timed=time
+        explanations=explanations,
+        rows=[],
+        functions=[],
+        programs=[],
+        kernels={},
+        marks=Marks(),
+        timed=time,
     )
     compilations = [one for each in explanations for one in each.compilations]
     start = min((one.began for one in compilations), default=0.0)
@@ -167,6 +184,14 @@ def contents_of(explanations: Sequence[Explanation], *, time: bool) -> Contents:
         for number, compilation in _numbered(explanation):
             graph = f"graph {number}" if number else "nothing to compute"
             contents.rows += _rows(compilation, f"{explanation.function}, {graph}", start)
+            contents.functions.append(
+                FunctionShown(
+                    title=f"{compilation.function}, {graph}",
+                    place=shorten_paths(f"{compilation.place.file}:{compilation.place.line}"),
+                    python=compilation.python,
+                    bytecode=compilation.bytecode,
+                )
+            )
     contents.rows.sort(key=lambda row: row.bars[0].begin if row.bars else 0.0)
     for title, _, compiled in _graphs(explanations):
         contents.programs.append(_program(title, compiled, contents, time=time))
