@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import compileall
+import graphlib
 import os
 import shutil
 import subprocess
@@ -92,3 +93,15 @@ def test_a_value_that_is_computed_while_capturing_loads_nothing_of_torch() -> No
         "fusewright.compile(f, backend='eager', fullgraph=True)(torch.ones(3))"
     )
     assert loaded(program).isdisjoint(UNNEEDED)
+
+
+def test_no_module_imports_itself_through_others() -> None:
+    """But in annotations, where the import contract names the few that do."""
+    grimp = pytest.importorskip("grimp")
+    graph = grimp.build_graph("fusewright", exclude_type_checking_imports=True, cache_dir=None)
+    imported = {
+        name: graph.find_modules_directly_imported_by(name) - {name}  # the extension counts so
+        for name in graph.modules
+    }
+    assert len(imported) > 400
+    graphlib.TopologicalSorter(imported).prepare()  # raises CycleError, which shows the circle

@@ -17,7 +17,7 @@ from typing import Any
 
 from fusewright.ir import intervals
 from fusewright.ir.intervals import Bound, Interval
-from fusewright.ir.terms import Printed, operand_text, printed, text_of
+from fusewright.ir.terms import Printed, printed, text_of
 
 
 class Symbol(Printed):
@@ -69,6 +69,17 @@ class Symbol(Printed):
         return Index(((1, (self,)),), 0)
 
 
+def _operand_text(index: Index) -> str:
+    """An operand of a compound: a sum in parentheses."""
+    alone = not index.terms or (
+        len(index.terms) == 1
+        and not index.constant
+        and index.terms[0][0] == 1
+        and len(index.terms[0][1]) == 1
+    )
+    return index.text if alone and not index.text.startswith("-") else f"({index.text})"
+
+
 class Compound(Printed):
     """`left // right`, `left % right`, `min(left, right)` or `max(left, right)`, irreducible."""
 
@@ -81,7 +92,7 @@ class Compound(Printed):
         if operator in ("min", "max"):
             self.text = f"{operator}({left}, {right})"
         else:
-            self.text = f"({operand_text(left)} {operator} {operand_text(right)})"
+            self.text = f"({_operand_text(left)} {operator} {_operand_text(right)})"
         self._hash = hash((operator, left, right))
 
     def __eq__(self, other: object) -> bool:

@@ -4,11 +4,22 @@ and how one divides another.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import gcd
-from typing import TYPE_CHECKING
+from typing import Final, Protocol, TypeVar
 
-if TYPE_CHECKING:
-    from fusewright.ir.index import Atom, Index, Term
+
+class Factor(Protocol):
+    """An atom, as far as its terms ask: `ir.index` has the classes."""
+
+    text: str
+
+    def bounds(self) -> tuple[int | None, int | None]: ...
+
+
+AnyFactor = TypeVar("AnyFactor", bound=Factor)
+Product = tuple[int, tuple[AnyFactor, ...]]
+"""A coefficient, and the atoms that it multiplies."""
 
 
 class Printed:
@@ -28,12 +39,12 @@ class Printed:
         return self.text
 
 
-def text_of(atom: Atom) -> str:
+def text_of(atom: Factor) -> str:
     """What atoms are sorted by."""
     return atom.text
 
 
-def printed(terms: tuple[Term, ...], constant: int) -> str:
+def printed(terms: Sequence[Product[AnyFactor]], constant: int) -> str:
     """The text of a sum: larger coefficients first, as a person writes an address."""
     pieces: list[str] = []
     for coefficient, atoms in sorted(terms, key=lambda term: -abs(term[0])):
@@ -48,18 +59,9 @@ def printed(terms: tuple[Term, ...], constant: int) -> str:
     return "".join(pieces)
 
 
-def operand_text(index: Index) -> str:
-    """`index` as an operand: a sum in parentheses."""
-    alone = not index.terms or (
-        len(index.terms) == 1
-        and not index.constant
-        and index.terms[0][0] == 1
-        and len(index.terms[0][1]) == 1
-    )
-    return index.text if alone and not index.text.startswith("-") else f"({index.text})"
-
-
-def without(factors: tuple[Atom, ...], atoms: tuple[Atom, ...]) -> tuple[Atom, ...] | None:
+def without(
+    factors: Sequence[AnyFactor], atoms: Sequence[AnyFactor]
+) -> tuple[AnyFactor, ...] | None:
     """`factors` without `atoms`, or None when they do not all occur."""
     remaining = list(factors)
     for atom in atoms:
@@ -69,11 +71,11 @@ def without(factors: tuple[Atom, ...], atoms: tuple[Atom, ...]) -> tuple[Atom, .
     return tuple(remaining)
 
 
-ONE: Term = (1, ())
+ONE: Final[tuple[int, tuple[()]]] = (1, ())
 """The empty product, which divides all others."""
 
 
-def shared(left: Term, right: Term) -> Term:
+def shared(left: Product[AnyFactor], right: Product[AnyFactor]) -> Product[AnyFactor]:
     """The greatest product known to divide both terms and to be positive."""
     remaining = list(right[1])
     atoms = []

@@ -55,7 +55,10 @@ may do anything does not change places with one that reads.
 """
 
 _LITERALS: Final = (int, float, complex, bool, str, bytes, type(None), type(Ellipsis), range)
-_OF_LOCALS: Final = ("LOAD_FAST", "LOAD_FAST_CHECK", "STORE_FAST", "DELETE_FAST")
+_NAMING: Final = frozenset(
+    {"LOAD_FAST", "LOAD_FAST_CHECK", "STORE_FAST", "DELETE_FAST", "LOAD_GLOBAL", "LOAD_GLOBAL_NULL"}
+)
+"""Instructions on variables by name."""
 
 Rows = list[str]
 
@@ -176,17 +179,19 @@ class _Reader:
         self.instructions = list(unit.instructions)
         self.index_of = {instruction: n for n, instruction in enumerate(self.instructions)}
         self.constants: dict[str, Any] = {}
+        self._constant_names: dict[int, str] = {}
         self.assigned_cells: set[str] = set()
         self.lines: dict[str, int] = {}
         """The lines at which resume functions go on, by name."""
         stores = (i for i in self.instructions if i.name == "STORE_FAST" and not self.lets_go(i))
         self.stores = Counter(i.argument for i in stores)
         self.parameters = frozenset(unit.local_names[: unit.parameter_count])
-        found = {i.argument for i in self.instructions if i.name in _OF_LOCALS}
-        found |= {i.argument for i in self.instructions if i.name.startswith("LOAD_GLOBAL")}
+        names = {i.argument for i in self.instructions if i.name in _NAMING}
         self._taken: set[str] = {*unit.free_names, own_name, RAISED, CONTINUATION}
-        names = sorted({*found, *self.parameters}, key=lambda name: (name.startswith("."), name))
-        self._variables = {name: self._fresh(_identifier(name.lstrip("."))) for name in names}
+        self._variables = {
+            name: self._fresh(_identifier(name.lstrip(".")))
+            for name in sorted(names | self.parameters, key=lambda name: (name[0] == ".", name))
+        }
         self.changing = {
             self._variables[name]
             for name, times in self.stores.items()
@@ -224,9 +229,9 @@ class _Reader:
         if _is_literal(value):
             text = repr(value)
             return _Expression(text, is_atom=not text.startswith("-"))
-        for name, known in self.constants.items():
-            if known is value:
-                return _Expression(name)
+        known = self._constant_names.get(id(value))
+        if known is not None:
+            return _Expression(known)
         name = _name_of_object(value)
         while (
             (name in self._taken and name != CONTINUATION)
@@ -234,7 +239,7 @@ class _Reader:
             or getattr(builtins, name, value) is not value
         ):
             name += "_"
-        self.constants[name] = value
+        self.constants[name], self._constant_names[id(value)] = value, name
         return _Expression(name)
 
     # -- rows ------------------------------------------------------------------------------------
