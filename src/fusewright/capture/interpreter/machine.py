@@ -314,18 +314,6 @@ class Machine:
             [value for value in self._values.values() if isinstance(value, DictValue)]
         )
 
-    def guard_different(self, left: Value, right: Value) -> None:
-        """Guard that two existing objects stay different ones, if they are."""
-        sources = left.source, right.source
-        if left.real() is right.real() or None in sources:
-            return
-        if not any(isinstance(source, ConstantSource) for source in sources):
-            self.guard(GuardKind.DISTINCT, None, sources)
-        elif left.python_type() is right.python_type():
-            for value in (left, right):
-                if not isinstance(value.source, ConstantSource):
-                    self.guard(GuardKind.IDENTITY, value.source, value.real())
-
     def release(self) -> None:
         """Let go of the objects met, so that none lives on in a reference cycle: of the machine's
         own, or of an exception that passed through its frames.

@@ -13,8 +13,10 @@ from typing import Any, Final, TypeGuard, cast
 import torch
 
 from fusewright.capture import reasons
+from fusewright.capture.guards import GuardKind
 from fusewright.capture.interpreter.stand_ins import raise_as, run_for_real
 from fusewright.capture.known_values import known_value
+from fusewright.capture.sources import ConstantSource
 from fusewright.capture.values.base import (
     MISSING,
     Machine,
@@ -334,6 +336,19 @@ def _defines(machine: Machine, value: Value, name: str) -> bool:
     return raw is not MISSING and raw is not getattr(object, name, None)
 
 
+def _guard_different(machine: Machine, left: Value, right: Value) -> None:
+    """Guard that two existing objects stay different ones, if they are."""
+    sources = left.source, right.source
+    if left.real() is right.real() or None in sources:
+        return
+    if not any(isinstance(source, ConstantSource) for source in sources):
+        machine.guard(GuardKind.DISTINCT, None, sources)
+    elif left.python_type() is right.python_type():
+        for value in (left, right):
+            if not isinstance(value.source, ConstantSource):
+                machine.guard(GuardKind.IDENTITY, value.source, value.real())
+
+
 def identical(machine: Machine, left: Value, right: Value) -> bool:
     """`left is right`."""
     if left is right:
@@ -342,7 +357,7 @@ def identical(machine: Machine, left: Value, right: Value) -> bool:
         comparable = _are_symbolic(left, right) and left.python_type() is right.python_type()
         return comparable and truth(machine, compare(machine, "==", left, right))
     if not isinstance(left, ConstantValue) and not isinstance(right, ConstantValue):
-        machine.guard_different(left, right)
+        _guard_different(machine, left, right)
     if isinstance(left, ConstantValue) and isinstance(right, ConstantValue):
         return left.value is right.value or (
             type(left.value) in SCALAR_TYPES
