@@ -51,7 +51,7 @@ def _run(program: Path, arguments: list[str] | None) -> None:
 
 
 def _explanations(compilers: list[Compiler]) -> list[Explanation]:
-    """What compilers did that did anything."""
+    """Explanations of the compilers that have compiled anything."""
     return [
         explain_compiler(compiler, next(iter(compiler.events)).function)
         for compiler in compilers
@@ -66,14 +66,14 @@ def explain(program: ProgramPath, arguments: Arguments = None) -> None:
     The program runs as it is; then each graph break and recompile is told of with its line, its
     reason and what to change.
     """
-    with compilers_made() as made:
+    with compilers_made() as compilers:
         try:
             _run(program, arguments)
         finally:
-            told = _explanations(made)
-            for explanation in told:
+            explanations = _explanations(compilers)
+            for explanation in explanations:
                 typer.echo(f"\n{explanation}")
-            if not told:
+            if not explanations:
                 typer.echo("nothing was compiled: no compiled function was called")
 
 
@@ -95,13 +95,13 @@ def report(
     file.
     """
     pages = importlib.import_module("fusewright.inspect.report")  # `--help` does without.
-    with compilers_made() as made:
+    with compilers_made() as compilers:
         try:
             _run(program, arguments)
         finally:
-            told = _explanations(made)
-            pages.write_page(told, out, title=program.name, time=timed)
-            typer.echo(f"{len(told)} compiled functions told of in {out}")
+            explanations = _explanations(compilers)
+            pages.write_page(explanations, out, title=program.name, time=timed)
+            typer.echo(f"{len(explanations)} compiled functions told of in {out}")
 
 
 @app.command(context_settings=OF_A_PROGRAM, rich_help_panel=UNDERSTAND)
@@ -114,12 +114,12 @@ def profile(program: ProgramPath, arguments: Arguments = None) -> None:
     """
     profiling = importlib.import_module("fusewright.runtime.profiling")  # `--help` does without.
     costs = importlib.import_module("fusewright.inspect.costs")
-    with compilers_made() as made, profiling.recording() as spent:
+    with compilers_made() as compilers, profiling.recording() as spent:
         try:
             _run(program, arguments)
         finally:
-            told = costs.profile_of(spent, _explanations(made), time.perf_counter())
-            typer.echo(f"\n{program.name}  {told}")
+            costliest = costs.profile_of(spent, _explanations(compilers), time.perf_counter())
+            typer.echo(f"\n{program.name}  {costliest}")
 
 
 @app.command(context_settings=OF_A_PROGRAM, rich_help_panel=MEND)
@@ -332,15 +332,15 @@ def opgen(
     if description is None:
         raise typer.BadParameter("name a YAML file, or pass --survey")
     try:
-        made = generator.read_plan(_read(description), str(description))
+        plan = generator.read_plan(_read(description), str(description))
         files = generator.emit(
-            made, targets=target, callable_operators=callable_operators, per_file=per_file
+            plan, targets=target, callable_operators=callable_operators, per_file=per_file
         )
         written = generator.write_files(files, out, force=force)
     except (FusewrightError, ValueError) as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(1) from None
-    typer.echo(generator.summary(made))
+    typer.echo(generator.summary(plan))
     typer.echo(f"{len(written)} of {len(files)} files changed in {out}")
     for path in written:
         typer.echo(f"  {path.name}")

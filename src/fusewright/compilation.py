@@ -1,4 +1,4 @@
-"""How a function is compiled, and what one capture and compilation of it made."""
+"""Settings of how a function is compiled, and the record of each compilation."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ class Settings:
     """Whether sizes are symbols: None for those that were seen to vary."""
 
     dynamic_shapes: DynamicShapes | None = None
-    """What the user says of the sizes of arguments."""
+    """The sizes of arguments, as far as the user has stated them."""
 
     options: Options = field(default_factory=Options)
     """The options that capture reads."""
 
     name: str | None = None
-    """What reports call it; None: by its own name."""
+    """The name in reports; None: its own."""
 
     @property
     def refuses(self) -> bool:
@@ -59,7 +59,7 @@ class Settings:
 
 @record(kw_only=True)
 class Compilation:
-    """What one capture and compilation made, for reports."""
+    """The record of one capture and compilation, for reports."""
 
     function: str
     """Qualified name of the captured function."""
@@ -95,7 +95,7 @@ class Compilation:
     """Time that the guards take in one call, where it was measured."""
 
     compiled: Callable[..., Any] | None
-    """What the backend returned; None where there was nothing to compile."""
+    """The callable that the backend returned; None where there was nothing to compile."""
 
     captured: CodeType
     """The code of the captured function."""
@@ -122,12 +122,12 @@ class Compilation:
 
     @property
     def record(self) -> Record | None:
-        """What the stages made, where the backend is one of ours that tells."""
+        """The record of the stages, where the backend is one of ours that keeps it."""
         return None if self._own is None else self._own.record
 
     @property
     def training(self) -> Training | None:
-        """What is known of the backward half, under the same condition; None for inference."""
+        """The record of the backward half, under the same condition; None for inference."""
         return None if self._own is None else self._own.training
 
     @property

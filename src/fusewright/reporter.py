@@ -70,7 +70,7 @@ class Subject:
 
     @property
     def fields(self) -> dict[str, Any]:
-        """What every event begins with."""
+        """The fields that every event begins with."""
         return {"function": self.name, "place": self.place}
 
     @property
@@ -208,8 +208,8 @@ class Reporter:
         return functools.partial(self._defect, about, error)
 
     def telling_failure(self, about: Subject, may_return: bool) -> Failed:
-        """What generated code tells of a graph that raised. It must not keep the compiler alive:
-        the collector does not see through code.
+        """The function that generated code calls when its graph raised. It must not keep the
+        compiler alive: the collector does not see through code.
         """
         tell = weakref.WeakMethod(self._graph_failed)
 
@@ -283,8 +283,8 @@ def _tell_backward(events: EventLog, about: Subject, training: Training) -> None
 
 def _failures(frame: Frame) -> tuple[FailedGuard, ...]:
     """Why no entry of a frame's code holds, last used first; those without a reason left out."""
-    found = (entry.detail.explain(frame.locals, frame.function) for entry in frame.entries)
-    return tuple(failure for failure in found if failure is not None)
+    failures = (entry.detail.explain(frame.locals, frame.function) for entry in frame.entries)
+    return tuple(failure for failure in failures if failure is not None)
 
 
 def _most_frequent(failures: Sequence[FailedGuard]) -> FailedGuard | None:

@@ -42,7 +42,7 @@ class Cost:
     count: int
     seconds: float
     bytes: float
-    """What one call moves; 0 where that is not known."""
+    """Bytes that one call moves; 0 where that is not known."""
 
     operations: float
     """Floating-point operations of one call of a product; 0 for others."""
@@ -64,7 +64,7 @@ class Cost:
 
 @record(kw_only=True)
 class Machine:
-    """What the machine reaches at best."""
+    """The most that the machine reaches, as measured on it."""
 
     bytes_per_second: float
     operations_per_second: float
@@ -106,7 +106,7 @@ class Profile:
         return max(self.seconds - self.compile_seconds, 1e-9)
 
     def advice(self) -> list[str]:
-        """What would be worth changing, one sentence each."""
+        """Changes that would be worth making, one sentence each."""
         return [sentence for rule in RULES for sentence in rule(self)]
 
     def __str__(self) -> str:
@@ -130,8 +130,10 @@ class Profile:
             "GFLOP/s"
         )
         advice = self.advice()
-        told = ["worth changing", *(f"- {one}" for one in advice)] if advice else []
-        return "\n".join([head, "", *rows, best, *([""] if told else []), *told])
+        suggestions = (
+            ["worth changing", *(f"- {sentence}" for sentence in advice)] if advice else []
+        )
+        return "\n".join([head, "", *rows, best, *([""] if suggestions else []), *suggestions])
 
     def _row(self, cost: Cost) -> str:
         moved = achieved = share = ""
@@ -162,8 +164,14 @@ ROW: Final = "{:<52} {:>7} {:>8} {:>6} {:>8} {:>13} {:>14} {:>7}"
 def profile_of(
     spent: Mapping[Label, Spent], explanations: Sequence[Explanation], ended: float
 ) -> Profile:
-    """What was recorded of a program that ended then, by `time.perf_counter`."""
-    began = (one.began for each in explanations for one in each.compilations)
+    """The profile of a program from what was recorded of it. It ended at `ended`, in seconds of
+    `time.perf_counter`.
+    """
+    began = (
+        compilation.began
+        for explanation in explanations
+        for compilation in explanation.compilations
+    )
     seconds = ended - min(began, default=ended)
     records = list(_records(explanations))
     moved, of_lines = _bytes_of_kernels(records), _operations_of_lines(records)
@@ -184,7 +192,9 @@ def profile_of(
     return Profile(
         costs=tuple(sorted(costs, key=lambda cost: -cost.seconds)),
         seconds=seconds,
-        compile_seconds=sum(sum(one.stage_seconds.values()) for one in explanations),
+        compile_seconds=sum(
+            sum(explanation.stage_seconds.values()) for explanation in explanations
+        ),
         explanations=tuple(explanations),
         machine=Machine.measured(),
     )
@@ -195,16 +205,16 @@ def _records(explanations: Sequence[Explanation]) -> Iterator[Record]:
         for compilation in explanation.compilations:
             training = compilation.training
             backward = training.backward.record if training and training.backward else None
-            for made in (compilation.record, backward):
-                if made is not None:
-                    yield from (made, *made.subprograms)
+            for graph_record in (compilation.record, backward):
+                if graph_record is not None:
+                    yield from (graph_record, *graph_record.subprograms)
 
 
 def _bytes_of_kernels(records: Sequence[Record]) -> dict[str, float]:
     """By kernel, what a launch moves, on average."""
     totals: dict[str, list[int]] = {}
-    for made in records:
-        for launch in made.launches:
+    for graph_record in records:
+        for launch in graph_record.launches:
             totals.setdefault(launch.kernel, []).append(launch.bytes_read + launch.bytes_written)
     return {kernel: sum(moved) / len(moved) for kernel, moved in totals.items()}
 
@@ -212,10 +222,10 @@ def _bytes_of_kernels(records: Sequence[Record]) -> dict[str, float]:
 def _operations_of_kernels(records: Sequence[Record]) -> dict[str, float]:
     """By kernel that holds matrix products, their operations in a launch, on average."""
     totals: dict[str, list[int]] = {}
-    for made in records:
-        groups = (work for work in made.schedule.works if isinstance(work, Group))
-        for group, launch in zip(groups, made.launches, strict=True):
-            count = _operations_of_group(group, made.program.hints)
+    for graph_record in records:
+        groups = (work for work in graph_record.schedule.works if isinstance(work, Group))
+        for group, launch in zip(groups, graph_record.launches, strict=True):
+            count = _operations_of_group(group, graph_record.program.hints)
             if count:
                 totals.setdefault(launch.kernel, []).append(count)
     return {kernel: sum(counts) / len(counts) for kernel, counts in totals.items()}
@@ -245,8 +255,8 @@ Place = tuple[tuple[str, ...], tuple[tuple[str, int], ...]]
 def _operations_of_lines(records: Sequence[Record]) -> dict[Place, float]:
     """By line, the floating-point operations of a call of a product, on average."""
     totals: dict[Place, list[float]] = {}
-    for made in records:
-        program = made.program
+    for graph_record in records:
+        program = graph_record.program
         buffers, hints = program.buffers(), program.hints
         for statement in program.statements:
             if not isinstance(statement, CallOperator) or not statement.outputs:
@@ -319,8 +329,11 @@ def _outside(profile: Profile) -> Iterator[str]:
 
 
 def _breaks(profile: Profile) -> Iterator[str]:
-    breaks = sum(len(one.breaks) for one in profile.explanations)
-    eager = sum(len(one.fallbacks) + len(one.failures) for one in profile.explanations)
+    breaks = sum(len(explanation.breaks) for explanation in profile.explanations)
+    eager = sum(
+        len(explanation.fallbacks) + len(explanation.failures)
+        for explanation in profile.explanations
+    )
     if breaks or eager:
         things = [f"{breaks} graph breaks"] * bool(breaks) + [f"{eager} parts run eagerly"] * bool(
             eager
@@ -329,7 +342,7 @@ def _breaks(profile: Profile) -> Iterator[str]:
 
 
 def _recompiles(profile: Profile) -> Iterator[str]:
-    recompiles = sum(len(one.recompiles) for one in profile.explanations)
+    recompiles = sum(len(explanation.recompiles) for explanation in profile.explanations)
     if recompiles and profile.compile_seconds > 0.2 * profile.seconds:
         yield (
             f"compiling takes {profile.compile_seconds / profile.seconds:.0%} of the time, and "

@@ -77,7 +77,7 @@ def _raised(subject: str, error: Exception) -> Finding:
 
 def summary(findings: Sequence[Finding]) -> str:
     """One sentence about all findings."""
-    counts = {kind: sum(one.kind == kind for one in findings) for kind in MARKS}
+    counts = {kind: sum(finding.kind == kind for finding in findings) for kind in MARKS}
     if counts["failure"]:
         return f"{_count(counts['failure'], 'thing')} must be mended before programs are compiled"
     if counts["warning"]:
@@ -148,10 +148,10 @@ def _processor() -> Iterator[Finding]:
 
 def _processor_name() -> str:
     try:
-        found = re.search(r"model name\s*: (.+)", Path("/proc/cpuinfo").read_text())
+        model = re.search(r"model name\s*: (.+)", Path("/proc/cpuinfo").read_text())
     except OSError:
-        found = None
-    return found[1] if found else platform.processor() or platform.machine()
+        model = None
+    return model[1] if model else platform.processor() or platform.machine()
 
 
 def _speed() -> Iterator[Finding]:
@@ -190,9 +190,9 @@ def _kernel(compile_target: Callable[..., Any]) -> Iterator[Finding]:
     x = torch.linspace(-3, 3, 4096).reshape(32, 128)
     began = time.perf_counter()
     compiled = compile_target(program, options={"strict": True})
-    found = compiled(x)
+    result = compiled(x)
     seconds = time.perf_counter() - began
-    torch.testing.assert_close(found, program(x))
+    torch.testing.assert_close(result, program(x))
     text = f"a kernel was compiled and agrees with eager, {seconds:.2f} s with all that it loads"
     yield Finding(kind="ok", subject="compiling", text=text)
 
@@ -224,8 +224,8 @@ def _driver() -> str | None:
         text = Path("/proc/driver/nvidia/version").read_text()
     except OSError:
         return None
-    found = re.search(r"Kernel Module(?: for \S+)?\s+([\d.]+)", text)
-    return found[1] if found else "unknown"
+    version = re.search(r"Kernel Module(?: for \S+)?\s+([\d.]+)", text)
+    return version[1] if version else "unknown"
 
 
 def _triton() -> Iterator[Finding]:
@@ -264,7 +264,7 @@ def _cache() -> Iterator[Finding]:
 
 
 def _cache_problem(folder: Path, status: os.stat_result) -> tuple[str, str, str] | None:
-    """What is wrong with the folder of generated code, and what to do."""
+    """The fault of the folder of generated code, if there is one, and what to do about it."""
     if not os.access(folder, os.W_OK | os.X_OK):
         return "failure", "it cannot be written to", OTHER_FOLDER
     if status.st_uid != os.getuid():
@@ -299,4 +299,4 @@ CHECKS: Final[dict[str, Callable[[], Iterator[Finding]]]] = {
     "cache": _cache,
     "environment": _environment,
 }
-"""What is looked at, in this order, before a function is compiled."""
+"""The examinations, in order, that come before a function is compiled."""

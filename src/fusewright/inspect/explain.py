@@ -29,13 +29,13 @@ class Explainer:
 
     @property
     def so_far(self) -> Explanation:
-        """What calls of this object did up to now, those that raised included."""
+        """The explanation of all calls of this object up to now, those that raised included."""
         return explain_compiler(self._compiler, self._name)
 
     @property
     def history(self) -> Explanation | None:
-        """What the target that was given has compiled so far by itself; None when it was not
-        compiled.
+        """The explanation of all that the target has compiled by itself so far; None when it was
+        not compiled.
         """
         return None if self._history is None else explain_compiler(self._history, self._name)
 

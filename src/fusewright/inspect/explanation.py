@@ -1,4 +1,4 @@
-"""What a compiler did, as an object with fields whose `str()` is for a person in a hurry."""
+"""The work of a compiler as an object with fields, whose `str()` is for a person in a hurry."""
 
 from __future__ import annotations
 
@@ -63,7 +63,9 @@ class GuardReport:
 
 @record(kw_only=True)
 class ProgramReport:
-    """What a program calls when it runs once: one side of a condition, or one step of a loop."""
+    """The calls that a program makes when it runs once: one side of a condition, or one step of a
+    loop.
+    """
 
     launches: int
     """Launches of generated kernels."""
@@ -83,7 +85,7 @@ class BackwardReport:
     """Bytes that the forward half is to keep for it, beside its inputs."""
 
     measured_bytes: int | None
-    """What the first call did keep; None where there was none."""
+    """Bytes that the first call did keep; None where there was none."""
 
     memory_budget: float
     """The option under which what is kept was chosen."""
@@ -129,7 +131,7 @@ class GraphReport:
 
     guards: tuple[GuardReport, ...]
     guard_seconds: float | None
-    """What running the guards costs a call; None where it was not measured."""
+    """Seconds that the guards take in a call; None where that was not measured."""
 
     stage_seconds: Mapping[str, float]
     """Time to make it, by stage."""
@@ -166,7 +168,7 @@ class GraphReport:
     """None for inference, and where the backend does not tell."""
 
     compilation: Compilation = field(repr=False, compare=False)
-    """What was compiled."""
+    """The compilation that is told of."""
 
     @property
     def python(self) -> str:
@@ -189,7 +191,7 @@ class GraphReport:
 
 @record(kw_only=True)
 class CallTimes:
-    """What timing some calls in both ways found."""
+    """Times of calls that were made in both ways, compiled and as they are written."""
 
     compiled: float
     """Seconds of a compiled call, guards included."""
@@ -205,8 +207,8 @@ class CallTimes:
 
     def __str__(self) -> str:
         what = "from call to call" if self.whole_rounds else "a call"
-        found = f"{what}: {_short_time(self.compiled)} compiled, {_short_time(self.written)} eager"
-        return f"{found}: eager is faster, and runs" if self.runs_as_written else found
+        times = f"{what}: {_short_time(self.compiled)} compiled, {_short_time(self.written)} eager"
+        return f"{times}: eager is faster, and runs" if self.runs_as_written else times
 
 
 @record(kw_only=True)
@@ -240,10 +242,10 @@ class Explanation:
     """
 
     result: Any = field(default=None, repr=False)
-    """What the call returned."""
+    """The result of the call."""
 
     compilations: tuple[Compilation, ...] = field(default=(), repr=False, compare=False)
-    """What was compiled, oldest first, which `to_html` draws."""
+    """All compilations, oldest first, which `to_html` draws."""
 
     def to_html(self, path: str | os.PathLike[str], *, time: bool = False) -> None:
         """Write all this as one page that needs no other file: a timeline, breaks and recompiles in
@@ -260,7 +262,7 @@ class Explanation:
 
     @property
     def guard_seconds(self) -> float | None:
-        """What running the guards of all graphs costs; None where it was not measured."""
+        """Seconds that the guards of all graphs take together; None where that was not measured."""
         measured = [graph.guard_seconds for graph in self.graphs]
         return sum(measured) if measured and None not in measured else None  # type: ignore[arg-type]
 
@@ -270,8 +272,11 @@ class Explanation:
         sections = (
             [self._headline(len(breaks))],
             self._graph_lines(),
-            *(_break_lines(n, found, times) for n, (found, times) in enumerate(breaks, 1)),
-            *(_recompile_lines(n, found) for n, found in enumerate(self.recompiles, 1)),
+            *(
+                _break_lines(n, graph_break, times)
+                for n, (graph_break, times) in enumerate(breaks, 1)
+            ),
+            *(_recompile_lines(n, recompile) for n, recompile in enumerate(self.recompiles, 1)),
             *([shorten_paths(str(event))] for event in events),
             self._guard_lines(),
             self._time_lines(),
@@ -321,10 +326,14 @@ class Explanation:
 
 
 def explain_compiler(compiler: Compiler, function: str, result: Any = None) -> Explanation:
-    """What a compiler has done so far, for the function of this name."""
+    """An explanation of all that a compiler has done so far, for the function of this name."""
     events = tuple(compiler.events)
     compilations = tuple(compiler.compilations)
-    graphs = tuple(_graph_report(one) for one in compilations if one.compiled is not None)
+    graphs = tuple(
+        _graph_report(compilation)
+        for compilation in compilations
+        if compilation.compiled is not None
+    )
     seconds: Counter[str] = Counter()
     for compilation in compilations:
         seconds.update(compilation.seconds)
@@ -467,8 +476,10 @@ def _group(check: Check) -> str:
 
 def merged_breaks(breaks: Sequence[GraphBreak]) -> list[tuple[GraphBreak, int]]:
     """The first break of each place and reason, with their number."""
-    counts = Counter((found.location, found.what) for found in breaks)
-    first = {(found.location, found.what): found for found in reversed(breaks)}
+    counts = Counter((graph_break.location, graph_break.what) for graph_break in breaks)
+    first = {
+        (graph_break.location, graph_break.what): graph_break for graph_break in reversed(breaks)
+    }
     return [(first[key], times) for key, times in counts.items()]
 
 
@@ -492,17 +503,17 @@ def _subprogram_lines(programs: Sequence[ProgramReport]) -> list[str]:
     ]
 
 
-def _break_lines(number: int, found: GraphBreak, times: int) -> list[str]:
-    place = found.location or found.place
-    caller = _outermost(found.stack) or place
+def _break_lines(number: int, graph_break: GraphBreak, times: int) -> list[str]:
+    place = graph_break.location or graph_break.place
+    caller = _outermost(graph_break.stack) or place
     inlined = (caller.file, caller.line) != (place.file, place.line)
     repeated = f"   ({times} times)" if times > 1 else ""
     return [
         f"break {number}  {_place(place)}  {place.text}".rstrip(),
         *([f"  called from {_place(caller)}  {caller.text}"] if inlined else []),
-        f"  {found.what}   [{found.reason}]{repeated}",
-        f"  graph before: {_count(found.operators_before, 'operator')}",
-        *([f"  to keep one graph: {found.remedy}"] if found.remedy else []),
+        f"  {graph_break.what}   [{graph_break.reason}]{repeated}",
+        f"  graph before: {_count(graph_break.operators_before, 'operator')}",
+        *([f"  to keep one graph: {graph_break.remedy}"] if graph_break.remedy else []),
     ]
 
 
@@ -511,14 +522,14 @@ _STACK_LINE: Final = re.compile(r'File "(.+)", line (\d+), in .+\n(?:    (.*)\n)
 
 def _outermost(stack: str) -> Location | None:
     """The line of the compiled function itself in a stack as tracebacks print it."""
-    found = _STACK_LINE.search(stack)
-    return Location(found[1], int(found[2]), found[3] or "") if found else None
+    row = _STACK_LINE.search(stack)
+    return Location(row[1], int(row[2]), row[3] or "") if row else None
 
 
-def _recompile_lines(number: int, found: Recompiled) -> list[str]:
-    if not found.failures:
-        return [f"recompile {number}  {found.function}: each guard holds now"]
-    first, *others = (shorten_paths(str(failure)) for failure in found.failures)
+def _recompile_lines(number: int, recompile: Recompiled) -> list[str]:
+    if not recompile.failures:
+        return [f"recompile {number}  {recompile.function}: each guard holds now"]
+    first, *others = (shorten_paths(str(failure)) for failure in recompile.failures)
     return [f"recompile {number}  {first}", *(f"  and for an older version, {o}" for o in others)]
 
 

@@ -1,4 +1,4 @@
-"""What this machine can do: how fast it copies memory, how many products it adds up a second."""
+"""The speed of this machine: how fast it copies memory, how many products it adds up a second."""
 
 from __future__ import annotations
 

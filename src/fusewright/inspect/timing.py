@@ -27,7 +27,7 @@ class Timed:
 
     is_kernel: bool
     bytes: int
-    """What a kernel's launches move; 0 for library calls."""
+    """Bytes that a kernel's launches move; 0 for library calls."""
 
     copy_seconds: float | None = None
     """How long copies take that move as many bytes; None for library calls."""
@@ -42,7 +42,11 @@ def time_graph(compiled: CompiledGraph, repeats: int = REPEATS) -> tuple[float, 
     module = load_module(text, {})
     inputs: list[Size | Input] = module.variables["INPUTS"]
     hints = compiled.record.program.hints
-    sizes = {one.name: int(hints[one.name]) for one in inputs if isinstance(one, Size)}
+    sizes = {
+        parameter.name: int(hints[parameter.name])
+        for parameter in inputs
+        if isinstance(parameter, Size)
+    }
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         measured = time_module(module.variables, inputs, kernels, calls, sizes, repeats)
     moved: dict[str, int] = {}
@@ -72,12 +76,12 @@ def _copy_seconds(measured: Measured, span: Span, moved: int) -> float:
 
 
 def _names(text: str) -> tuple[dict[str, str], list[str]]:
-    """What a generated module says of its kernels, and of variables that hold library calls."""
-    found: dict[str, Any] = {"kernels": {}, "calls": []}
+    """The names of kernels in a generated module, and of the variables that hold library calls."""
+    values: dict[str, Any] = {"kernels": {}, "calls": []}
     for statement in ast.parse(text).body:
         if isinstance(statement, ast.If):
             for inner in statement.body:
                 match inner:
                     case ast.Assign(targets=[ast.Name(id="kernels" | "calls" as name)]):
-                        found[name] = ast.literal_eval(inner.value)
-    return found["kernels"], found["calls"]
+                        values[name] = ast.literal_eval(inner.value)
+    return values["kernels"], values["calls"]

@@ -61,7 +61,7 @@ def page(explanations: Sequence[Explanation], *, title: str = "", time: bool = F
         kernel=short_kernel,
         ticks=with_code,
     )
-    names = dict.fromkeys(one.function for one in explanations)
+    names = dict.fromkeys(explanation.function for explanation in explanations)
     return environment.get_template("page.html.j2").render(
         title=title or ", ".join(names) or "nothing",
         contents=contents,

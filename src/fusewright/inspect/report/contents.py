@@ -1,4 +1,4 @@
-"""What a report shows, gathered from explanations: plain values for its template and script."""
+"""The contents of a report, gathered from explanations: plain values for template and script."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class KernelShown:
 
     @property
     def share(self) -> float | None:
-        """Of the speed of a copy that moves as many bytes."""
+        """Its speed as a share of that of a copy that moves as many bytes."""
         if not self.seconds or self.copy_seconds is None:
             return None
         return self.copy_seconds / self.seconds
@@ -117,15 +117,17 @@ class Contents:
     @property
     def guard_groups(self) -> list[tuple[str, int]]:
         """Kinds of guards, with their numbers."""
-        counts = Counter(guard.group for one in self.explanations for guard in one.guards)
+        counts = Counter(
+            guard.group for explanation in self.explanations for guard in explanation.guards
+        )
         return counts.most_common()
 
     @property
     def guard_lines(self) -> list[tuple[str, str, int]]:
         """Lines that made most guards: place, text, how many."""
         counts: Counter[tuple[str, str]] = Counter()
-        for one in self.explanations:
-            for guard in one.guards:
+        for explanation in self.explanations:
+            for guard in explanation.guards:
                 if guard.location is not None and is_users(guard.location.file):
                     place = shorten_paths(f"{guard.location.file}:{guard.location.line}")
                     counts[place, guard.location.text] += 1
@@ -134,19 +136,21 @@ class Contents:
     @property
     def guards(self) -> list[GuardReport]:
         """The first guards."""
-        every = [guard for one in self.explanations for guard in one.guards]
-        return every[:GUARDS_SHOWN]
+        guards = [guard for explanation in self.explanations for guard in explanation.guards]
+        return guards[:GUARDS_SHOWN]
 
     @property
     def guard_count(self) -> int:
-        return sum(len(one.guards) for one in self.explanations)
+        return sum(len(explanation.guards) for explanation in self.explanations)
 
     @property
     def guard_seconds(self) -> float | None:
-        """What all guards cost a call, where that was measured."""
-        costs = [one.guard_seconds for one in self.explanations if one.guards]
-        known = [cost for cost in costs if cost is not None]
-        return sum(known) if known and len(known) == len(costs) else None
+        """Seconds that all guards take in a call, where that was measured."""
+        costs = [
+            explanation.guard_seconds for explanation in self.explanations if explanation.guards
+        ]
+        measured = [cost for cost in costs if cost is not None]
+        return sum(measured) if measured and len(measured) == len(costs) else None
 
     @property
     def compile_seconds(self) -> float:
@@ -155,7 +159,9 @@ class Contents:
     @property
     def kernels_by_cost(self) -> list[KernelShown]:
         """The costliest first: by time where it was measured, else by bytes."""
-        return sorted(self.kernels.values(), key=lambda one: (-(one.seconds or 0), -one.bytes))
+        return sorted(
+            self.kernels.values(), key=lambda kernel: (-(kernel.seconds or 0), -kernel.bytes)
+        )
 
     @property
     def library_calls(self) -> list[tuple[str, int]]:
@@ -177,8 +183,10 @@ def contents_of(explanations: Sequence[Explanation], *, time: bool) -> Contents:
         marks=Marks(),
         timed=time,
     )
-    compilations = [one for each in explanations for one in each.compilations]
-    start = min((one.began for one in compilations), default=0.0)
+    compilations = [
+        compilation for explanation in explanations for compilation in explanation.compilations
+    ]
+    start = min((compilation.began for compilation in compilations), default=0.0)
     for explanation in explanations:
         _mark_events(explanation, contents.marks)
         for number, compilation in _numbered(explanation):
@@ -199,7 +207,7 @@ def contents_of(explanations: Sequence[Explanation], *, time: bool) -> Contents:
 
 
 def _numbered(explanation: Explanation) -> Iterator[tuple[int, Compilation]]:
-    """What was compiled, numbered as `explain` does; 0 where there was nothing to compute."""
+    """The compilations, numbered as `explain` does; 0 where there was nothing to compute."""
     number = 0
     for compilation in explanation.compilations:
         number += compilation.compiled is not None
@@ -232,9 +240,9 @@ def _rows(compilation: Compilation, title: str, start: float) -> Iterator[Row]:
     yield _row(title, place, compilation.began - start, compilation.seconds)
     training = compilation.training
     if training is not None and training.backward is not None:
-        record = training.backward.record
-        stages = {name: spent for name, spent in record.timings.items() if "." not in name}
-        yield _row(f"{title}, backward", place, record.began - start, stages)
+        graph_record = training.backward.record
+        stages = {name: spent for name, spent in graph_record.timings.items() if "." not in name}
+        yield _row(f"{title}, backward", place, graph_record.began - start, stages)
 
 
 def _row(title: str, place: str, begin: float, stages: Mapping[str, float]) -> Row:
@@ -249,15 +257,17 @@ def _row(title: str, place: str, begin: float, stages: Mapping[str, float]) -> R
 
 
 def _mark_events(explanation: Explanation, marks: Marks) -> None:
-    for found in explanation.breaks:
-        place = found.location or found.place
-        marks.add(place.file, place.line, Mark(kind="break", text=f"graph break: {found.what}"))
+    for graph_break in explanation.breaks:
+        place = graph_break.location or graph_break.place
+        marks.add(
+            place.file, place.line, Mark(kind="break", text=f"graph break: {graph_break.what}")
+        )
     for again in explanation.recompiles:
         for failure in again.failures:
             place = failure.location or again.place
-            told = f"compiled again: {failure.expression} was {failure.expected}, is"
+            change = f"compiled again: {failure.expression} was {failure.expected}, is"
             marks.add(
-                place.file, place.line, Mark(kind="recompile", text=f"{told} {failure.found}")
+                place.file, place.line, Mark(kind="recompile", text=f"{change} {failure.found}")
             )
     eager: list[tuple[RanEagerly | BackendFailed, str]] = [
         *((event, event.what) for event in explanation.fallbacks),
@@ -279,8 +289,8 @@ def _mark_events(explanation: Explanation, marks: Marks) -> None:
 def _program(
     title: str, compiled: CompiledGraph, contents: Contents, *, time: bool
 ) -> ProgramShown:
-    made = compiled.record
-    _mark_steps(made, contents.marks)
+    graph_record = compiled.record
+    _mark_steps(graph_record, contents.marks)
     seconds: float | None = None
     parts: list[Timed] = []
     why = ""
@@ -289,41 +299,45 @@ def _program(
             seconds, parts = time_graph(compiled)
         except Exception as error:
             why = f"{type(error).__name__}: {error}"
-    _add_kernels(made, contents.kernels, {part.name: part for part in parts if part.is_kernel})
-    plan = memory_plan(made.lines, made.program.hints)
+    _add_kernels(
+        graph_record, contents.kernels, {part.name: part for part in parts if part.is_kernel}
+    )
+    plan = memory_plan(graph_record.lines, graph_record.program.hints)
     return ProgramShown(
         title=title,
-        launches=len(made.launches),
-        library_calls=len(made.extern_calls),
-        statements=len(made.program.statements),
-        peak=made.peak_bytes,
-        least=made.least_bytes,
-        data={"title": title, "memory": plan.as_data(), **pictures(made)},
+        launches=len(graph_record.launches),
+        library_calls=len(graph_record.extern_calls),
+        statements=len(graph_record.program.statements),
+        peak=graph_record.peak_bytes,
+        least=graph_record.least_bytes,
+        data={"title": title, "memory": plan.as_data(), **pictures(graph_record)},
         seconds=seconds,
         parts=tuple(parts),
         not_timed=why,
     )
 
 
-def _mark_steps(made: Record, marks: Marks) -> None:
-    launches = iter(made.launches)
-    for step in made.schedule.works:
+def _mark_steps(graph_record: Record, marks: Marks) -> None:
+    launches = iter(graph_record.launches)
+    for step in graph_record.schedule.works:
         if isinstance(step, Group):
             kernel = next(launches).kernel
             mark = Mark(kind="kernel", text=short_kernel(kernel), target=kernel)
-            for file, line in dict.fromkeys((one.file, one.line) for one in step.origins):
+            for file, line in dict.fromkeys((origin.file, origin.line) for origin in step.origins):
                 marks.add(file, line, mark)
         elif step.outputs:
-            for origin in made.program.origins.get(step.outputs[0].name, ()):
+            for origin in graph_record.program.origins.get(step.outputs[0].name, ()):
                 called = Mark(kind="library", text=short_operator(origin.operator))
                 marks.add(origin.file, origin.line, called)
 
 
-def _add_kernels(made: Record, kernels: dict[str, KernelShown], timed: Mapping[str, Timed]) -> None:
-    launches = iter(made.launches)
-    definitions = {kernel.name: kernel for kernel in made.kernels}
+def _add_kernels(
+    graph_record: Record, kernels: dict[str, KernelShown], timed: Mapping[str, Timed]
+) -> None:
+    launches = iter(graph_record.launches)
+    definitions = {kernel.name: kernel for kernel in graph_record.kernels}
     seen: set[str] = set()
-    for step in made.schedule.works:
+    for step in graph_record.schedule.works:
         if not isinstance(step, Group):
             continue
         launch = next(launches)

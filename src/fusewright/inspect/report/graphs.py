@@ -37,7 +37,7 @@ class Node:
     reads: tuple[str, ...]
     writes: tuple[str, ...]
     shape: str
-    """Of the first buffer that it writes."""
+    """The shape of the first buffer that it writes."""
 
     operators: tuple[str, ...]
     lines: tuple[str, ...]
@@ -157,7 +157,7 @@ def _row(
 ) -> Node:
     """The node of what is no loop."""
     name = statement.outputs[0].name if statement.outputs else ""
-    told = _told(origins.get(name, ()))
+    marks = _told(origins.get(name, ()))
     shape = shape_of(statement.outputs)
     writes = tuple(buffer.name for buffer in statement.outputs)
     match statement:
@@ -172,7 +172,7 @@ def _row(
                 writes=writes,
                 shape=shape,
                 step=step,
-                **told,
+                **marks,
             )
         case CallSubprogram():
             reads = tuple(operand_buffers(statement.arguments))
@@ -183,7 +183,7 @@ def _row(
             operands = getattr(statement, "arguments", ())
             reads, label = tuple(operand_buffers(operands)), getattr(statement, "name", "number")
     return Node(
-        label=label, kind="number", reads=reads, writes=writes, shape=shape, step=step, **told
+        label=label, kind="number", reads=reads, writes=writes, shape=shape, step=step, **marks
     )
 
 

@@ -45,10 +45,10 @@ class Block:
 
 @record(kw_only=True)
 class MemoryPlan:
-    """What planned buffers hold while a graph runs."""
+    """The memory that planned buffers hold while a graph runs."""
 
     steps: list[str]
-    """What runs at each step."""
+    """The kernel or library call of each step, in words."""
 
     blocks: list[Block]
     held: list[int]
@@ -60,7 +60,7 @@ class MemoryPlan:
         return max(self.held, default=0)
 
     def as_data(self) -> dict[str, Any]:
-        """What the page's script draws."""
+        """The plan as the page's script reads it."""
         return {
             "steps": self.steps,
             "held": self.held,
@@ -73,7 +73,7 @@ class MemoryPlan:
 
 
 def memory_plan(lines: tuple[Line, ...], hints: Mapping[str, int | float]) -> MemoryPlan:
-    """What the lines of a wrapper hold, for sizes as in `hints`."""
+    """The memory that the lines of a wrapper hold, for sizes as in `hints`."""
     steps: list[str] = []
     blocks: list[Block] = []
     alive: dict[str, Block] = {}
