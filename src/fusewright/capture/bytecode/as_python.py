@@ -602,7 +602,7 @@ _CONDITIONS: Final = {
     "JUMP_IF_FALSE_OR_POP": "not {}",
 }
 
-_TEMPLATES: Final = {
+_TEMPLATES: Final[dict[str, str | tuple[str, str]]] = {
     "BINARY_SUBSCR": "{0}[{1}]",
     "STORE_SUBSCR": "{1}[{2}] = {0}",
     "DELETE_SUBSCR": "del {0}[{1}]",
