@@ -17,13 +17,9 @@ variable of an outer function; a name in capitals is an instruction that Python 
 from __future__ import annotations
 
 import ast
-import builtins
-import keyword
-import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from math import inf
-from types import CodeType, ModuleType
+from types import CodeType
 from typing import Any, Final
 
 from fusewright.capture.bytecode.disassembler import disassemble
@@ -41,24 +37,14 @@ from fusewright.capture.bytecode.operations import (
     produced,
     skipped_by_jump,
 )
-from fusewright.capture.bytecode.resume import goes_on_at
+from fusewright.capture.bytecode.python_names import CONTINUATION, RAISED, Names, function_name
+from fusewright.capture.bytecode.versions import VERSION
 from fusewright.records import field, record, replace
-
-RAISED: Final = "raised"
-"""The name of the exception in the handlers that are written."""
-
-CONTINUATION: Final = "Continuation"
 
 NOTHING, READS, CALLS = range(3)
 """What evaluating an expression does: nothing, it reads from objects, it may do anything. One that
 may do anything does not change places with one that reads.
 """
-
-_LITERALS: Final = (int, float, complex, bool, str, bytes, type(None), type(Ellipsis), range)
-_NAMING: Final = frozenset(
-    {"LOAD_FAST", "LOAD_FAST_CHECK", "STORE_FAST", "DELETE_FAST", "LOAD_GLOBAL", "LOAD_GLOBAL_NULL"}
-)
-"""Instructions on variables by name."""
 
 Rows = list[str]
 
@@ -122,22 +108,10 @@ def as_python(code: CodeType, captured: CodeType | None = None) -> PythonText:
     name = function_name(captured or code)
     reader = _Reader(unit, name)
     rows = reader.block(0, _State())
-    names = [reader.variable(name) for name in unit.local_names[: unit.parameter_count]]
+    names = [reader.names.variable(name) for name in unit.local_names[: unit.parameter_count]]
     rows = [*(f"nonlocal {name}" for name in sorted(reader.assigned_cells)), *rows]
     head = f"def {name}({', '.join(_parameters(unit, names))}):"
-    return PythonText("\n".join([head, *_indented(rows)]) + "\n", reader.constants)
-
-
-def function_name(code: CodeType) -> str:
-    """The name of a function of this code: what goes on in another has a number as well."""
-    name, place = _identifier(code.co_name.strip("<>")), goes_on_at(code)
-    return name if place is None else f"{name}_from_{place[0]}"
-
-
-def _identifier(name: str) -> str:
-    name = re.sub(r"\W", "_", name)
-    name = f"argument{name}" if name[0].isdigit() else name  # of a comprehension
-    return f"{name}_" if keyword.iskeyword(name) else name
+    return PythonText("\n".join([head, *_indented(rows)]) + "\n", reader.names.constants)
 
 
 def _parameters(unit: CodeUnit, names: Sequence[str]) -> list[str]:
@@ -178,69 +152,22 @@ class _Reader:
     def __init__(self, unit: CodeUnit, own_name: str) -> None:
         self.instructions = list(unit.instructions)
         self.index_of = {instruction: n for n, instruction in enumerate(self.instructions)}
-        self.constants: dict[str, Any] = {}
-        self._constant_names: dict[int, str] = {}
+        self.names = Names(unit, own_name)
         self.assigned_cells: set[str] = set()
-        self.lines: dict[str, int] = {}
-        """The lines at which resume functions go on, by name."""
+        self.parameters = frozenset(unit.local_names[: unit.parameter_count])
         stores = (i for i in self.instructions if i.name == "STORE_FAST" and not self.lets_go(i))
         self.stores = Counter(i.argument for i in stores)
-        self.parameters = frozenset(unit.local_names[: unit.parameter_count])
-        names = {i.argument for i in self.instructions if i.name in _NAMING}
-        self._taken: set[str] = {*unit.free_names, own_name, RAISED, CONTINUATION}
-        self._variables = {
-            name: self._fresh(_identifier(name.lstrip(".")))
-            for name in sorted(names | self.parameters, key=lambda name: (name[0] == ".", name))
-        }
         self.changing = {
-            self._variables[name]
+            self.names.variable(name)
             for name, times in self.stores.items()
             if times > (name not in self.parameters)
         }
         """Variables that do not always mean the same."""
-        self._counts: Counter[str] = Counter()
-
-    # -- names -----------------------------------------------------------------------------------
-
-    def variable(self, name: str) -> str:
-        """A local variable as an identifier; those that capture makes begin with a dot."""
-        return self._variables[name]
-
-    def _fresh(self, name: str) -> str:
-        while name in self._taken:
-            name += "_"
-        self._taken.add(name)
-        return name
-
-    def _new_name(self, kind: str) -> str:
-        """`value0`, `value1`, …"""
-        number = self._counts[kind]
-        self._counts[kind] += 1
-        return self._fresh(f"{kind}{number}")
 
     def constant(self, value: Any) -> _Expression:
         """A constant: as a literal, or by a name of its own."""
-        if isinstance(value, CodeType):
-            name, place = function_name(value), goes_on_at(value)
-            if place is not None:
-                self.lines[name] = place[1]
-            self.constants[name] = value
-            return _Expression(name)
-        if _is_literal(value):
-            text = repr(value)
-            return _Expression(text, is_atom=not text.startswith("-"))
-        known = self._constant_names.get(id(value))
-        if known is not None:
-            return _Expression(known)
-        name = _name_of_object(value)
-        while (
-            (name in self._taken and name != CONTINUATION)
-            or name in self.constants
-            or getattr(builtins, name, value) is not value
-        ):
-            name += "_"
-        self.constants[name], self._constant_names[id(value)] = value, name
-        return _Expression(name)
+        text = self.names.constant(value)
+        return _Expression(text, is_atom=not text.startswith("-"))
 
     # -- rows ------------------------------------------------------------------------------------
 
@@ -308,7 +235,7 @@ class _Reader:
 
     def name_it(self, entry: _Expression, state: _State, rows: Rows) -> None:
         """Give the value of an entry a variable, written now."""
-        name = self._new_name("value")
+        name = self.names.new("value")
         row, does, region = f"{name} = {entry.text}", entry.does, entry.region
         entry.become(name)
         self.emit(row, does, state, rows, region)
@@ -321,11 +248,11 @@ class _Reader:
         whole = state.stack.pop()
         behind = self.instructions[position : position + count]
         if all(part.name == "STORE_FAST" for part in behind):
-            names = [self.variable(part.argument) for part in behind]
+            names = [self.names.variable(part.argument) for part in behind]
             position += count
             parts = []
         else:
-            names = [self._new_name("part") for _ in range(count)]
+            names = [self.names.new("part") for _ in range(count)]
             parts = [_Expression(name) for name in reversed(names)]
         targets = f"({names[0]},)" if count == 1 else ", ".join(names)
         self.emit(f"{targets} = {whole.text}", CALLS, state, rows, whole.region)
@@ -341,7 +268,7 @@ class _Reader:
         if target < position:
             raise ValueError("control goes back")
         if name == "FOR_ITER":
-            item = self._new_name("item")
+            item = self.names.new("item")
             state.stack += [condition, _Expression(item)]
             head = f"for {item} in {condition.text}:"
             first, then = self.block(position, state), self.block(target, jumping)
@@ -361,14 +288,15 @@ class _Reader:
     def load_variable(self, instruction: Instruction, state: _State, rows: Rows) -> None:
         name = instruction.argument
         meaning = state.meanings.get(name)
-        state.stack.append(replace(meaning) if meaning else _Expression(self.variable(name)))
+        state.stack.append(replace(meaning) if meaning else _Expression(self.names.variable(name)))
 
     def load_free(self, instruction: Instruction, state: _State, rows: Rows) -> None:
         """A variable of an outer function, its cell, or a global."""
         name = instruction.argument
         is_cell = instruction.name == "LOAD_CLOSURE"
         text, does = (f"cell({name})", NOTHING) if is_cell else (name, READS)
-        state.stack.append(_Expression(text, does, variable=name if is_cell else ""))
+        value = _Expression(text, does, variable=name if is_cell else "")
+        state.stack += _callable(value) if instruction.name == "LOAD_GLOBAL_NULL" else [value]
 
     def store_variable(self, instruction: Instruction, state: _State, rows: Rows) -> None:
         name, value = instruction.argument, state.stack.pop()
@@ -378,8 +306,8 @@ class _Reader:
         if is_settled and self._keeps(name) and value.text not in self.changing:
             state.meanings[name] = replace(value)
             return
-        row, does, region = f"{self.variable(name)} = {value.text}", value.does, value.region
-        value.become(self.variable(name))
+        row, does, region = f"{self.names.variable(name)} = {value.text}", value.does, value.region
+        value.become(self.names.variable(name))
         self.emit(row, does, state, rows, region)
 
     def _keeps(self, name: str) -> bool:
@@ -399,7 +327,7 @@ class _Reader:
 
     def delete_variable(self, instruction: Instruction, state: _State, rows: Rows) -> None:
         if not self.lets_go(instruction):
-            self.emit(f"del {self.variable(instruction.argument)}", NOTHING, state, rows)
+            self.emit(f"del {self.names.variable(instruction.argument)}", NOTHING, state, rows)
 
     def push_null(self, instruction: Instruction, state: _State, rows: Rows) -> None:
         state.stack.append(_NULL)
@@ -431,7 +359,8 @@ class _Reader:
             text = owner.variable
         else:
             text = f"{owner.owner}.{instruction.argument}"
-        state.stack.append(_Expression(text, max(owner.does, READS), region=owner.region))
+        value = _Expression(text, max(owner.does, READS), region=owner.region)
+        state.stack += _callable(value) if instruction.name == "LOAD_METHOD" else [value]
 
     def store_attribute(self, instruction: Instruction, state: _State, rows: Rows) -> None:
         owner, value = state.stack.pop(), state.stack.pop()
@@ -484,6 +413,9 @@ class _Reader:
                 text = f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"
             case "BUILD_LIST":
                 text = f"[{', '.join(texts)}]"
+            case "BUILD_CONST_KEY_MAP":
+                keys = map(repr, ast.literal_eval(texts.pop()))
+                text = f"{{{', '.join(map(': '.join, zip(keys, texts, strict=True)))}}}"
             case _:
                 pairs = zip(texts[::2], texts[1::2], strict=True)
                 text = f"{{{', '.join(f'{key}: {item}' for key, item in pairs)}}}"
@@ -498,6 +430,12 @@ class _Reader:
         parts = _popped(state, consumed(instruction))
         text = template.format(*(entry.operand for entry in parts), operator=argument)
         region = instruction.region or _region(parts)
+        if instruction.name == "BINARY_OP" and argument.endswith("="):
+            name = self.names.new("value")
+            row = f"{name} = {parts[0].text}\n{name} {argument} {parts[1].text}"
+            self.emit(row, CALLS, state, rows, region)
+            state.stack.append(_Expression(name))
+            return
         if not produced(instruction, jumps=False):
             self.emit(text, CALLS, state, rows, region)
             return
@@ -520,7 +458,7 @@ class _Reader:
             rows.append("raise" if value.text == RAISED else f"raise {value.text}")
             return
         name = value.text.removeprefix(f"{CONTINUATION}(").partition(",")[0]
-        line = self.lines.get(name)
+        line = self.names.lines.get(name)
         note = "" if line is None else f"  # goes on at line {line}"
         self.emit(f"return {value.text}{note}", value.does, state, rows, value.region)
 
@@ -540,9 +478,14 @@ class _Reader:
         if count == 1:
             state.stack.append(_Expression(text, CALLS, region=region))
             return
-        names = [self._new_name("part") for _ in range(count)]
+        names = [self.names.new("part") for _ in range(count)]
         self.emit(" = ".join([*filter(None, [", ".join(names)]), text]), CALLS, state, rows, region)
         state.stack += map(_Expression, names)
+
+
+def _callable(function: _Expression) -> list[_Expression]:
+    """The two entries that a call finds below its arguments."""
+    return [function, _NULL] if VERSION.null_above_callable else [_NULL, function]
 
 
 def _popped(state: _State, count: int) -> list[_Expression]:
@@ -560,31 +503,6 @@ def _region(parts: Sequence[_Expression]) -> ExceptionRegion | None:
 
 def _indented(rows: Rows) -> list[str]:
     return [f"    {line}" for row in rows for line in row.split("\n")]
-
-
-def _is_literal(value: Any) -> bool:
-    if isinstance(value, tuple | frozenset):
-        return type(value) in (tuple, frozenset) and all(map(_is_literal, value))
-    return type(value) in _LITERALS and value == value and value not in (inf, -inf)
-
-
-def _name_of_object(value: Any) -> str:
-    """A function or class by its qualified name, any other object by its class."""
-    value = getattr(value, "func", value)  # of a partial
-    value = getattr(value, "__wrapped__", value)
-    owner = getattr(value, "__self__", None)
-    name = getattr(value, "__qualname__", None)
-    if isinstance(name, str) and (owner is None or isinstance(owner, type | ModuleType)):
-        name = name.rpartition("<locals>.")[2]
-    elif owner is not None:
-        name = f"{type(owner).__name__}.{value.__name__}"
-    elif isinstance(value, ModuleType):
-        name = value.__name__
-    elif type(value) is dict and "__name__" in value:
-        name = f"globals_of_{value['__name__'].rpartition('.')[2]}"
-    else:
-        name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(value).__name__).lower()
-    return ".".join(_identifier(part.strip("<>")) for part in name.split("."))
 
 
 _SKIPPED: Final = frozenset(
@@ -618,6 +536,7 @@ _TEMPLATES: Final[dict[str, str | tuple[str, str]]] = {
     "UNARY_POSITIVE": "+{0}",
     "UNARY_NOT": "not {0}",
     "GET_ITER": "iter({0})",
+    "BUILD_SLICE": "slice({0}, {1})",
 }
 
 _Handler = Callable[[_Reader, Instruction, _State, Rows], None]
@@ -629,9 +548,11 @@ _HANDLERS: Final[dict[str, _Handler]] = {
     "STORE_FAST": _Reader.store_variable,
     "DELETE_FAST": _Reader.delete_variable,
     "LOAD_GLOBAL": _Reader.load_free,
+    "LOAD_GLOBAL_NULL": _Reader.load_free,
     "LOAD_DEREF": _Reader.load_free,
     "LOAD_CLOSURE": _Reader.load_free,
     "LOAD_ATTR": _Reader.load_attribute,
+    "LOAD_METHOD": _Reader.load_attribute,
     "STORE_ATTR": _Reader.store_attribute,
     "PUSH_NULL": _Reader.push_null,
     "POP_TOP": _Reader.pop,
@@ -646,6 +567,7 @@ _HANDLERS: Final[dict[str, _Handler]] = {
     "BUILD_TUPLE": _Reader.build,
     "BUILD_LIST": _Reader.build,
     "BUILD_MAP": _Reader.build,
+    "BUILD_CONST_KEY_MAP": _Reader.build,
     "RETURN_VALUE": _Reader.leave,
     "RETURN_CONST": _Reader.leave,
     "RAISE_VARARGS": _Reader.leave,
