@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 import fusewright
+from fusewright.optimizer import optimize
 
 PAGE = Path(__file__).parents[1] / "docs" / "one-function.md"
 
@@ -31,8 +32,8 @@ TEXT = """\
 # One function through every stage
 
 This page follows one small function from Python to machine code. What you see is what the
-compiler prints (`FUSEWRIGHT_LOG=graphs,guards,aten,loops,kernels,wrapper`); `python -m
-tools.one_function_page` writes the page, and a test compares the two.
+compiler prints (`FUSEWRIGHT_LOG=graphs,guards,functions,aten,loops,kernels,wrapper`);
+`python -m tools.one_function_page` writes the page, and a test compares the two.
 
 ```python
 {program}```
@@ -64,6 +65,17 @@ all of them hold; a C function tests them. Among them are these:
 The last two say what `x` and `scale` have to be. The first is there because the program asked the
 module `torch` for `relu`, and somebody might put another function there.
 
+When the later stages have compiled the graph, bytecode is written that runs in place of the
+function. This is what it means:
+
+```python
+{function}
+```
+
+It has little to do here. Of a function that changes objects it makes these changes, and behind a
+graph break it returns where to go on. If the graph raises, such as for an index out of range, the
+call begins again as it was written, so that the exception comes from the program's own line.
+
 ## Ahead-of-time autograd
 
 The graph is traced again, at the level of ATen operators. Writes to tensors become values, views
@@ -87,7 +99,15 @@ comments carry the lines that the program was written on:
 ## Scheduling
 
 The scheduler decides which bodies share a kernel, in which order loops run, and what lives in
-memory. Here everything becomes one group: one row at a time, the sum first, then the subtraction.
+memory. Its passes work on nests of loops around the bodies, which still name buffers
+(`fusewright opt --print` shows them after each pass). Fusion has put both bodies under the same
+loop:
+
+```
+{nests}
+```
+
+So everything becomes one group: one row at a time, the sum first, then the subtraction.
 `relu(x * scale)` is cheap, so it is computed twice and never stored. `reuse` says that the result
 may take over the memory of an argument that nobody needs afterwards; an argument of the program
 is somebody else's, so its memory stays:
@@ -118,10 +138,9 @@ should not take fewer than 158 of them:
 {wrapper}
 ```
 
-Each kind of text on this page, the first two apart, parses back into what it was printed from, so
-that every stage can be tested by itself. [The small version](the-small-version.md) is the same
-journey in fewer than 500 lines of code, and [architecture.md](architecture.md) says where each
-stage lives.
+Programs, nests, groups, kernels and lines parse back into what they were printed from, so that
+every stage can be tested by itself. [The small version](the-small-version.md) is the same journey
+in fewer than 500 lines of code, and [architecture.md](architecture.md) says where each stage lives.
 """
 
 
@@ -148,6 +167,8 @@ def page() -> str:
         for topic, found in texts.items()
     }
     program, schedule = texts["loops"][0].split("\nschedule\n")
+    nests = dict(optimize(program).after)["fuse"]
+    function = texts["functions"][0].partition("\n")[2].partition("\n\n")[0]
     kernel = texts["kernels"][0]
     body = "\n".join(re.findall(r"^  \| ?(.*)$", kernel, flags=re.M)).rstrip()
     wrapper = texts["wrapper"][0]
@@ -156,8 +177,10 @@ def page() -> str:
         program=PROGRAM,
         graphs=texts["graphs"][0].strip(),
         guards=_guards(texts["guards"][0]),
+        function=function,
         aten=texts["aten"][0].strip(),
         loops=program.strip(),
+        nests=nests.removeprefix("steps\n").rstrip(),
         schedule=schedule.rstrip(),
         kernel=body,
         wrapper=call.strip(),
