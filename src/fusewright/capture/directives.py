@@ -131,8 +131,8 @@ def torch_disabled(function: Any) -> bool:
 
 
 def _sets_up_state(function: Any) -> bool:
-    """Whether a function sets up an optimizer's state: where torch's compiler is imported, it keeps
-    itself from that, by `disable`, and nobody else.
+    """Whether a function sets up an optimizer's state. torch's compiler, where it is imported, has
+    disabled that for itself, which does not concern other compilers.
     """
     original = getattr(function, TORCH_ORIGINAL, None)
     if getattr(original, "__name__", None) != "_init_group":

@@ -41,18 +41,18 @@ def has_finalizer(cls: type) -> bool:
 
 
 def holds_last_references(frame: Frame) -> bool:
-    """Whether a call alone holds an object whose end would be told: dropping it runs code of the
-    program, or ends a weak reference. Those to tensors are torch's own more often than not.
+    """Whether a call alone holds an object whose end the program could notice: dropping it runs
+    code of the program, or ends a weak reference, except to tensors: most of those are torch's own.
     """
     return any(
-        _is_told(argument)
+        _is_noticed(argument)
         for argument in frame.locals.values()
         if sys.getrefcount(argument) <= _OWN_REFERENCES
     )
 
 
-def _is_told(object: Any) -> bool:
-    """Whether the end of an object, or of what it alone holds, would be told."""
+def _is_noticed(object: Any) -> bool:
+    """Whether the program could notice the end of an object, or of a part held by it alone."""
     waiting = [object]
     for _ in range(_MOST_OBJECTS):
         if not waiting:

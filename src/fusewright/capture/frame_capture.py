@@ -171,7 +171,7 @@ class Capture:
     ) -> types.FunctionType:
         """The function that runs in place of the captured one; it calls `compiled` with the
         graph's inputs. With a graph break it returns a continuation there. When `compiled` raises,
-        `failed` is told, and what it gives is called if the call returns as it was written.
+        `failed` is called; its result is called if the call, run as written, returns.
 
         To be called once: the objects met while tracing are let go. Raises Unsupported when the
         result, or something that the program put in an existing object, cannot be made again.
@@ -387,7 +387,7 @@ def _last_makeable(
 def _run(
     machine: Machine, frame: Frame, breaks: BreakTable | None, plan: TracePlan
 ) -> Value | GraphBreak:
-    """Execute a frame to its end, or to where it is told to stop."""
+    """Execute a frame to its end, or to the planned stop."""
     try:
         return machine.run(frame)
     except Stopped:

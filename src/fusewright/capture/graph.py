@@ -171,8 +171,8 @@ class GraphBuilder:
         self.readers.clear()
 
     def add_sizes(self, tensors: Iterable[torch.Tensor]) -> None:
-        """Placeholders for all symbols in the sizes and strides of these fakes: what is compiled
-        for them is told their values.
+        """Add placeholders for all symbols in the sizes and strides of these fakes, by which
+        compiled code receives their values.
         """
         for fake in tensors:
             for number in (*fake.shape, *fake.stride()):

@@ -117,8 +117,8 @@ def storages_written_by(node: fx.Node) -> set[int]:
 
 
 def any_is_seen_through(graph: fx.Graph, copies: Sequence[tuple[FakeTensor, FakeTensor]]) -> bool:
-    """Whether it may be told that one of `copies`, given with what was copied, is not a view of it:
-    by a write to either, or by both being there when the graph has run.
+    """Whether the program could notice that a copy is no view of its original, for one of `copies`
+    (pairs of original and copy): by a write to either, or as both exist when the graph has run.
     """
     if not copies:
         return False

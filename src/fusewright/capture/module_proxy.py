@@ -43,7 +43,7 @@ class ModuleProxy:
     _proxy_state: ProxyState
 
     def __init_subclass__(cls) -> None:
-        """The module's classes are not told of the proxy, which is none of the program's."""
+        """Keep the hook of the module's classes from running: the program made no subclass."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._proxy_state.call(*args, **kwargs)

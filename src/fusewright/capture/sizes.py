@@ -289,14 +289,14 @@ class Sizes:
         return tuple(extents)
 
     def _require_stride(self, source: ExtentSource, stride: Number) -> None:
-        """Guard that a stride is what follows from the sizes."""
+        """Guard that a stride has the value computed from the sizes."""
         symbol = Symbol(f"t{len(self.readings)}")
         self.readings[symbol.name] = Reading(symbol, source)
         self._layout.append(Assumption(equal(symbol.index, index_of(stride)), None))
 
     def number(self, number: float, source: Source) -> Number | torch.SymFloat | float:
-        """An integer or float that was looked at: a symbol where it varies. Positive integers and
-        negative ones are told apart.
+        """An integer or float that was looked at: a symbol where it varies. Positive and
+        negative integers are compiled apart.
         """
         if _of_a_constant(source):
             return number
@@ -372,7 +372,7 @@ class Sizes:
         return False
 
     def release(self) -> None:
-        """Let go of whoever is asked for lines and told of symbols."""
+        """Drop the callbacks that give lines and are notified of symbols."""
         self.on_first = self.facts.where = lambda: None
 
     def take_as_constants(self, symbols: Iterable[Symbol]) -> bool:

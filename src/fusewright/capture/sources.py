@@ -108,7 +108,7 @@ class CellSource(Source):
 
 @record
 class _KnownSource(Source):
-    """An object known when the code is compiled, which is told by its identity."""
+    """An object known when the code is compiled, identified by its address."""
 
     value: Any
 

@@ -88,7 +88,7 @@ class ResumePoint:
     """The local variables that are bound and may be read again."""
 
     own_cells: tuple[str, ...] = ()
-    """The cells that nobody shares yet: empty ones, which the resume function makes itself."""
+    """Empty cells that are not shared yet, which the resume function makes itself."""
 
 
 @record

@@ -93,7 +93,7 @@ class GuardSet:
 
     def facts(self) -> Iterator[tuple[Check, str, str, Location | None]]:
         """The tests in words: the check, what is read, what is expected, the user's line. Relations
-        between sizes, which several checks read for, are told one by one.
+        between sizes, for which several checks read, are listed one by one.
         """
         related = False
         for check in self.checks:

@@ -221,8 +221,8 @@ def is_subclass(machine: Machine, cls: Value, classes: Value) -> Value:
 
 
 def _refuse(machine: Machine, function: Any, operand: Any, kinds: Any) -> NoReturn:
-    """Raise what Python says of something that is no class. What a protocol with data says of an
-    object is known of the object alone.
+    """Raise Python's error for an operand that is not a class. Whether an object fits a protocol
+    with data members depends on the object, not on its class: that breaks the graph.
     """
     try:
         function(operand, kinds)

@@ -71,7 +71,7 @@ _PICKLED_ONCE = (str, bytes)
 @handles(pickle.dumps)
 def dumps(machine: Machine, /, value: Value, **keywords: Value) -> Any:
     """The bytes of known numbers and texts in at most one container, as caches of calls make them.
-    An object that is met twice is told by its identity, which stand-ins do not have.
+    An object met twice is recognized by its identity, which stand-ins do not have.
     """
     items = [value]
     match value:

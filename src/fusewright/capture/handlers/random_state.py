@@ -212,8 +212,8 @@ def seed_generator(
 
 
 def _draw(name: str, cls: type) -> Callable[..., Value]:
-    """A number, drawn when the call has run, for the sake of those drawn later; nobody may look at
-    it, as at the chance that a layer is left out in training.
+    """A handler of a draw: the number is drawn when the call has run, so that later draws are
+    right. Looking at it breaks the graph, as where a layer is left out by chance in training.
     """
 
     def draw(machine: Machine, generator: Value, *arguments: Value) -> Value:

@@ -66,7 +66,7 @@ def _apply_to_functions(
     places: Sequence[int],
 ) -> Value:
     """`Function.apply(…)` of functions at some places, which the forward calls. A function that it
-    keeps breaks the graph: nobody has called it yet as the backward will.
+    keeps for the backward breaks the graph: it has not been called as the backward will call it.
     """
     functions = [arguments[place] for place in places]
     others = [argument for place, argument in enumerate(arguments) if place not in places]

@@ -41,8 +41,9 @@ GUARDED_QUERIES: Final[tuple[Callable[..., Any], ...]] = (
     torch.is_anomaly_enabled,
     torch.cuda.is_current_stream_capturing,
 )
-"""Functions that are asked for real, with a guard of their own on the answer: what they tell of
-does not change while tracing."""
+"""Queries run for real, with a guard on the answer each: the state they read does not change while
+tracing.
+"""
 
 
 def _query(function: Callable[..., Any], guarded: bool) -> Any:

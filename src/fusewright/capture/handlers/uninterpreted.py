@@ -1,5 +1,5 @@
-"""Functions that stand in the graph as they are, run by whoever runs the graph: what they read from
-variables outside is guarded, though nobody follows their code.
+"""Functions that the graph calls as they are, without being interpreted: the variables outside that
+they read are guarded.
 """
 
 from __future__ import annotations

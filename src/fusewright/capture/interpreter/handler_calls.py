@@ -45,7 +45,7 @@ def call_handler(
 
 
 def takes(function: Any, arguments: list[Any], keywords: dict[str, Value]) -> bool:
-    """Whether a call fits a function's parameters, as far as the function tells of them."""
+    """Whether a call fits a function's parameters, as far as its signature is known."""
     try:
         inspect.signature(function).bind(*arguments, **keywords)
     except TypeError:

@@ -630,8 +630,8 @@ class Machine:
     def call_checkpointed(
         self, function: Value, arguments: list[Value], keywords: dict[str, Value]
     ) -> Value:
-        """`function(*arguments, **keywords)`, whose calls in the graph are told to be one region:
-        backward computes it again.
+        """`function(*arguments, **keywords)`, whose calls in the graph are marked as a checkpointed
+        region: backward computes it again.
         """
         before = self.builder.checkpoint
         self.builder.checkpoint = len(self.builder.graph.nodes)

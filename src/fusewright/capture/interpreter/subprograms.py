@@ -123,7 +123,7 @@ class _Tracing:
         return returned
 
     def required_module(self) -> fx.GraphModule:
-        """The function's graph. Raises Unsupported where nobody called it."""
+        """The function's graph. Raises Unsupported if it was never called."""
         if self.module is None:
             raise self.machine.unsupported(
                 reasons.NOT_KNOWN, object="a function that was not called"

@@ -186,7 +186,7 @@ def _refuse_resize_of_input(
     machine: Machine, function: Any, arguments: Sequence[Any], keywords: dict[str, Any]
 ) -> None:
     """Break the graph before a call that gives an existing tensor without elements, its `out=`
-    argument, the sizes of its result. Fakes tell of one that has elements.
+    argument, the sizes of its result. Fakes raise for one that has elements.
     """
     outs = tuple(flat([keywords["out"]]))
     inputs = {id(leaf.fake) for leaf in machine.inputs}

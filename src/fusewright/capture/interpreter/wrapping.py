@@ -324,8 +324,8 @@ def _symbolic(number: Any) -> Value:
 
 
 def new_value(machine: Machine, object: Any) -> Value:
-    """The value of an object computed while tracing, which nobody else holds: containers are taken
-    apart.
+    """The value of an object computed while tracing, to which there is no other reference:
+    containers are taken apart.
     """
     cls = type(object)
     if cls in SYMBOLIC:

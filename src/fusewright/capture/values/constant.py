@@ -113,7 +113,7 @@ class ConstantValue(Value):
 
     @property
     def is_unread(self) -> bool:
-        """Whether it was read from somewhere and nobody has looked at it: it may be any object."""
+        """Whether its source was read but the object not used yet: it has no guard."""
         return self._pending is not None
 
     def python_type(self) -> type:

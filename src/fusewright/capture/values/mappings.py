@@ -45,7 +45,7 @@ def values_in_order(mapping: dict[Any, Any]) -> list[Any]:
 
 
 class OwnKey:
-    """Stands for a key of an existing dict whose hash would run the program's code."""
+    """A stand-in for a key of an existing dict whose hash would run the program's code."""
 
     __slots__ = ("object",)
 
@@ -54,7 +54,7 @@ class OwnKey:
 
 
 _BY_POSITION: Final = (torch.Tensor, OwnKey)
-"""The stand-ins of keys that are told by their positions."""
+"""The stand-ins of keys that are identified by their positions."""
 
 
 _LIBRARIES: Final = sys.stdlib_module_names | {"torch"}
@@ -79,9 +79,8 @@ def _stand_in(key: Any) -> Hashable:
 class DictValue(ObjectValue):
     """A dict, or an instance of a subclass of dict.
 
-    Some keys of an existing dict are told by their positions: tensors, so that compiled code
-    neither keeps them alive nor holds for these alone, and those of which the program itself says
-    what equals them.
+    Some keys of an existing dict are identified by their positions: tensors, so that compiled code
+    neither keeps them alive nor is limited to them, and keys whose equality the program defines.
     """
 
     __slots__ = ("_entries", "_keys_guarded", "_positions", "changed", "default_factory")

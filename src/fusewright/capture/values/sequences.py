@@ -41,7 +41,7 @@ class SequenceValue(ObjectValue):
         self._unread = object is not MISSING
 
     def look(self) -> None:
-        """Let what follows depend on the content, and so on how many items there are."""
+        """Make the captured code depend on the content, hence on the number of items."""
 
     @property
     def size(self) -> int:

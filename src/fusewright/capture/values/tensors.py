@@ -291,7 +291,7 @@ class UnknownValue(Value):
         raise self.refusal()
 
     def key(self) -> Hashable:
-        """Break the graph: nobody knows which entry of a dict it is."""
+        """Break the graph: the entry of a dict that it names is unknown."""
         raise self.refusal()
 
     def get_attribute(self, machine: Machine, name: str) -> Value:
