@@ -197,7 +197,7 @@ def reachable(machine: Machine, roots: Iterable[Value]) -> Iterator[Value]:
         yield value
         if isinstance(value, TensorValue) or value.source is None or _is_changed(value):
             pending.extend(reversed(value.parts()))
-        pending += machine.classes.recipes_behind(value)
+        pending += machine.classes.needed_recipes(value)
 
 
 def written_values(writes: Sequence[Write]) -> Iterator[Value]:

@@ -398,8 +398,8 @@ def _run(
         place = interruption(frame, breaks.resumes)
         if place is None:
             raise Retrace(plan.searching()) from None
-        begins_behind = breaks.resumes.begins_behind(frame.code, place.position)
-        if begins_behind and keep_iterators_whole(machine):
+        begins_after = breaks.resumes.begins_after(frame.code, place.position)
+        if begins_after and keep_iterators_whole(machine):
             # A loop that breaks in each round is captured once for all of them.
             raise Retrace(plan.whole()) from None
         return GraphBreak(error=plan.error, interruption=place)

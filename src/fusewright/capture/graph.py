@@ -181,7 +181,7 @@ class GraphBuilder:
                         self._add_symbol(symbol)
 
     def _placeholder(self, name: str, last: fx.Node | None) -> fx.Node:
-        """A new placeholder behind `last`, or before everything."""
+        """A new placeholder after `last`, or before everything."""
         graph = self.graph
         if last is not None:
             position = graph.inserting_after(last)
@@ -288,7 +288,7 @@ class GraphBuilder:
 
 class SubgraphBuilder(GraphBuilder):
     """Grows the graph of a function inside the program. What it reads from outside is an input of
-    its graph, behind its arguments.
+    its graph, after its arguments.
     """
 
     def __init__(self, parent: GraphBuilder) -> None:

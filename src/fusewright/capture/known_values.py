@@ -41,7 +41,7 @@ def known_value(node: fx.Node, fake: torch.Tensor, readers: Readers) -> torch.Te
     if not isinstance(fake, FakeTensor):
         return None
     if fake.constant is None:
-        calls = _calls_behind(node, readers)
+        calls = _needed_calls(node, readers)
         value = None if calls is None else _run(calls, node, readers)
         if value is None or (value.shape, value.dtype) != (fake.shape, fake.dtype):
             return None
@@ -51,7 +51,7 @@ def known_value(node: fx.Node, fake: torch.Tensor, readers: Readers) -> torch.Te
     return fake.constant
 
 
-def _calls_behind(node: fx.Node, readers: Readers) -> list[fx.Node] | None:
+def _needed_calls(node: fx.Node, readers: Readers) -> list[fx.Node] | None:
     """The calls that compute a node from nothing but `readers`, and those that write to what they
     compute, in order; None where there are other inputs among them.
     """

@@ -1,7 +1,7 @@
 """The differences between the versions of one function, so that the last of them can be for
 all.
 
-for name in names:              The rest of the function behind the break is one resume function,
+for name in names:              The rest of the function after the break is one resume function,
     x = layers[name](x)         which is given `name`, another one in each round. Each version is
     fusewright.graph_break()    for one; the last breaks the graph before it looks at `name`.
 """

@@ -1,5 +1,5 @@
 """Graph breaks: where capture of a call stops, what runs natively there, how the call goes on
-behind it, and what happens when a compiled graph raises.
+after it, and what happens when a compiled graph raises.
 """
 
 from __future__ import annotations

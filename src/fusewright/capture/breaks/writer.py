@@ -63,7 +63,7 @@ _WITHOUT_NULL: Final = {
 
 
 _NATIVE_BEHIND: Final = frozenset({reasons.TOO_LONG.name})
-"""Reasons for breaks behind which a function runs as it is: capture would fail there again."""
+"""Reasons for breaks after which a function runs as it is: capture would fail there again."""
 
 
 @record
@@ -172,7 +172,7 @@ class BreakWriter(FunctionWriter):
     # -- the instruction -------------------------------------------------------------------------
 
     def _execute(self) -> None:
-        """Execute the instruction, and continue behind it, at its target, or at its handler."""
+        """Execute the instruction, and continue after it, at its target, or at its handler."""
         frame, instruction = self.stop.frame, self.instruction
         code = self.code
         self._target = code.label()

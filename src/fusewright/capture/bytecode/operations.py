@@ -1,5 +1,5 @@
 """The instructions by name, one row each, for all versions of CPython: what each does to the stack,
-whether another function may execute it, whether control goes on behind it, and why capture refuses
+whether another function may execute it, whether control continues after it, and why capture refuses
 it. What capture executes has a handler as well (`capture.interpreter.instructions`).
 
     consumed(instruction)                   # what it takes, counted from the top
@@ -249,7 +249,7 @@ def skipped_by_jump(instruction: Instruction) -> tuple[str, ...]:
     """The names of instructions at its target that it passes over when it jumps.
 
     From 3.12 on, `FOR_ITER` at the end of an iteration takes the iterator off the stack itself and
-    jumps behind the instructions that stand at its target for that purpose. `produced` counts as
+    jumps past the instructions that stand at its target for that purpose. `produced` counts as
     CPython's compiler does, as if they were executed.
     """
     return VERSION.skipped_at_loop_end if instruction.name == "FOR_ITER" else ()

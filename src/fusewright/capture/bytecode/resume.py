@@ -1,6 +1,6 @@
 """Resume functions: code that goes on in the middle of another function.
 
-A resume function's code is the original's, all of it, behind a prologue that puts the stack back
+A resume function's code is the original's, all of it, after a prologue that puts the stack back
 and jumps:
 
     def f(.s0, .s1, x, y):         # stack entries and live locals of f at the break
@@ -93,7 +93,7 @@ class ResumePoint:
 
 @record
 class _Origin:
-    """The code and position behind a resume function; stands among its constants."""
+    """The code and position that a resume function resumes; stands among its constants."""
 
     code: CodeType
     position: int
@@ -128,8 +128,8 @@ class ResumeTable:
             return code, position
         return origin.code, position - origin.prologue_length
 
-    def begins_behind(self, code: CodeType, position: int) -> bool:
-        """Whether a code is that of a resume function which goes on behind this instruction of the
+    def begins_after(self, code: CodeType, position: int) -> bool:
+        """Whether a code is that of a resume function which continues after this instruction of the
         original, or where it jumps to.
         """
         origin = _origin(code)

@@ -4,7 +4,7 @@ classes, and subclasses' `property`, `classmethod` and `staticmethod`.
 The body runs in the machine. The class itself is then made for real, so that Python says what
 its order of bases, slots and descriptors are; a function in it that was made while tracing is
 represented by a real one that never runs, and that the machine knows as its own. No guard names
-such a class. Where one leaves the function, itself or behind an instance, generated code makes
+such a class. Where one leaves the function, itself or through an instance, generated code makes
 another in each call, from the same parts by the same steps (`MadeValue`).
 """
 

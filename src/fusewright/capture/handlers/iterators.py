@@ -195,7 +195,7 @@ def reverse_deque(machine: Machine, value: Value) -> Any:
 
 @handles(reverse_iterator_at)
 def reverse_at(machine: Machine, value: Value, position: Value) -> Value:
-    """An iterator backwards over a tuple, text or deque, behind some items."""
+    """An iterator backwards over a tuple, text or deque, after some items."""
     done = position.constant()
     if isinstance(value, DequeValue):
         return IteratorValue.over_reversed_deque(value, done)

@@ -57,7 +57,7 @@ class ClassLookup:
         return entry
 
     def attribute_after(self, cls: type, after: type, name: str) -> Found:
-        """The attribute as the classes behind `after` have it, in the method resolution order of
+        """The attribute as the classes after `after` have it, in the method resolution order of
         `cls`, which is guarded.
         """
         order = cls.__mro__
@@ -133,7 +133,7 @@ class ClassLookup:
         """The recipes of all objects that each call makes anew."""
         return [recipe for _, recipe in self._made.values() if recipe is not None]
 
-    def recipes_behind(self, value: Value) -> list[Value]:
+    def needed_recipes(self, value: Value) -> list[Value]:
         """The recipes of the objects that a value's object needs: itself, its class, or what it is
         read from.
         """

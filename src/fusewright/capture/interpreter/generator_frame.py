@@ -28,7 +28,7 @@ from fusewright.capture.values.iterators import GeneratorValue
 from fusewright.capture.values.objects import ExceptionValue
 
 _DELEGATES: Final = 2
-"""Operand of the `RESUME` behind a `yield` that passes on what another iterator yields."""
+"""Operand of the `RESUME` after a `yield` that passes on what another iterator yields."""
 
 
 class GeneratorFrame(Frame):
@@ -191,7 +191,7 @@ class GeneratorFrame(Frame):
         return machine.call(method, [error.value])
 
     def _after_delegate(self, error: TracedError) -> Value | None:
-        """Go on after the delegate raised: behind the `yield from` when it is at its end."""
+        """Go on after the delegate raised: after the `yield from` when it is at its end."""
         if not error.is_caught_as(StopIteration):
             return self._advance(error)
         steps = self.decoded.steps

@@ -32,7 +32,7 @@ SEQUENCE_ITERATOR: Final[type] = type(iter(type("_", (), {"__getitem__": None})(
 GENERATOR: Final = types.GeneratorType
 
 _Item = Callable[[Machine, int], Value | None]
-"""Gives the item at a position, or None behind the last."""
+"""Gives the item at a position, or None past the last."""
 
 
 Remaking = tuple[Callable[..., Any], Sequence[Value]]
@@ -86,7 +86,7 @@ class IteratorValue(Value):
         position: int = 0,
     ) -> IteratorValue:
         """An iterator that holds on to its container and counts: `item` gives the item at a
-        position or None behind the last, `restore` makes the iterator at a position for real.
+        position or None past the last, `restore` makes the iterator at a position for real.
         """
 
         def advance(machine: Machine) -> Value | None:
@@ -110,7 +110,7 @@ class IteratorValue(Value):
 
     @classmethod
     def over_reversed_deque(cls, deque: DequeValue, position: int = 0) -> IteratorValue:
-        """An iterator backwards over a deque, behind `position` items."""
+        """An iterator backwards over a deque, after `position` items."""
 
         def item(machine: Machine, position: int) -> Value | None:
             last = deque.size - 1 - position

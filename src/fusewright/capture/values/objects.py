@@ -297,7 +297,7 @@ class ObjectValue(Value):
             return value
         if raw is not MISSING:
             return machine.bind(raw, source, self, self.cls)
-        self._look_behind(machine, name)
+        self._refuse_attribute_of_c(machine, name)
         raise_no_attribute(machine, self.cls, name)
 
     def _dictionary_of_thread(self, machine: Machine) -> Value:
@@ -306,7 +306,7 @@ class ObjectValue(Value):
             raise self._unknown_attribute(machine, "__dict__")
         return self.shared
 
-    def _look_behind(self, machine: Machine, name: str) -> None:
+    def _refuse_attribute_of_c(self, machine: Machine, name: str) -> None:
         """Break where an existing object has an attribute that was not found: C code gives it."""
         if self.object is MISSING or self.shared is not None or name in self.known:
             return
