@@ -574,14 +574,14 @@ class Call:
 
     # Realising -----------------------------------------------------------------------------------
 
-    def settle(self, box: Box) -> Box:
+    def realise_unless_free(self, box: Box) -> Box:
         """Realise `box`, which will be read more than once, unless it is as good as a load."""
         value = box.storage.value
         if value is not None and not self.builder.costs.cost(value).is_free:
             self.builder.realise(box)
         return box
 
-    def settle_broadcast(self, box: Box, size: tuple[Index, ...]) -> None:
+    def realise_for_broadcast(self, box: Box, size: tuple[Index, ...]) -> None:
         """Realise `box` if computing it for each element of `size` would repeat a transcendental
         function.
         """

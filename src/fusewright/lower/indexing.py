@@ -329,7 +329,7 @@ def may_be_empty(x: Box) -> bool:
     return any((extent.lower or 0) < 1 for extent in x.size)
 
 
-def settle_source(call: Call, x: Box) -> None:
+def realise_unless_cheap(call: Call, x: Box) -> None:
     """Realise what would be computed anew for each index, unless that is as good as a load."""
     value = x.storage.value
     if value is not None and not call.builder.costs.cost(value).is_cheap:
@@ -347,7 +347,7 @@ def embedding(
 ) -> Any:
     if may_be_empty(weight):
         return NotImplemented
-    settle_source(call, weight)
+    realise_unless_cheap(call, weight)
 
     def element(at: Position) -> Scalar:
         row = picked(call, indices, at[:-1], weight.size[0], wrap=False)
@@ -360,7 +360,7 @@ def embedding(
 def index_select(call: Call, x: Box, dim: int, indices: Box) -> Any:
     if x.rank == 0 or indices.rank > 1 or may_be_empty(x):
         return NotImplemented
-    settle_source(call, x)
+    realise_unless_cheap(call, x)
     place = dimension(dim, x.rank)
 
     def element(at: Position) -> Scalar:
@@ -375,7 +375,7 @@ def index_select(call: Call, x: Box, dim: int, indices: Box) -> Any:
 def gather(call: Call, x: Box, dim: int, indices: Box, *, sparse_grad: bool = False) -> Any:
     if x.rank == 0 or indices.rank == 0 or may_be_empty(x):
         return NotImplemented
-    settle_source(call, x)
+    realise_unless_cheap(call, x)
     place = dimension(dim, x.rank)
 
     def element(at: Position) -> Scalar:
@@ -393,7 +393,7 @@ def index(call: Call, x: Box, indices: Sequence[Box | None]) -> Any:
     picks = Picks.of(x, indices)
     if picks is None:
         return NotImplemented
-    settle_source(call, x)
+    realise_unless_cheap(call, x)
     return call.elementwise(lambda at: call.raw(x, picks.position(call, at)))
 
 

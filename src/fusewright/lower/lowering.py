@@ -230,7 +230,7 @@ class _Lowering:
         result = self.apply_rule(call, arguments, keywords)
         if result is NotImplemented:
             return call_extern(call, node, arguments, keywords)
-        self.settle(node, result)
+        self.realise_results(node, result)
         return result
 
     def computed_number(self, node: fx.Node, meta: Any) -> Any:
@@ -270,16 +270,16 @@ class _Lowering:
         self.builder.statements.append(CopyBack(target=buffer.name, source=operand))
         return target
 
-    def settle(self, node: fx.Node, result: Any) -> None:
+    def realise_results(self, node: fx.Node, result: Any) -> None:
         """Realise fresh results of `node` that the policy in `boxes` does not leave lazy."""
         if isinstance(result, Box):
-            self.settle_box(result, self.readers[node])
+            self.realise_if_needed(result, self.readers[node])
             return
         for item in node.users:
             if item.target is operator.getitem:
-                self.settle_box(result[item.args[1]], self.readers[item])
+                self.realise_if_needed(result[item.args[1]], self.readers[item])
 
-    def settle_box(self, box: Any, readers: Readers) -> None:
+    def realise_if_needed(self, box: Any, readers: Readers) -> None:
         if not isinstance(box, Box) or box.storage.value is None:
             return
         cost = self.builder.costs.cost(box.storage.value)

@@ -63,7 +63,7 @@ def layer_norm(
     elements = product(x.size[d] for d in gathered)
     if elements.lower == 0:
         return NotImplemented
-    call.settle(x)
+    call.realise_unless_free(x)
     dtype = x.dtype.compute
     mean, squares = squared_deviations(call, x.size, gathered, lambda at: call.read(x, at))
     inverse = inverse_deviation(call, squares, elements, epsilon, dtype)
@@ -90,7 +90,7 @@ def group_norm(
     """(result, mean, 1 / deviation) over each of `groups` groups of channels."""
     if product(x.size).lower == 0:
         return NotImplemented
-    call.settle(x)
+    call.realise_unless_free(x)
     dtype = x.dtype.compute
     each = x.size[1] // groups
     split_size = (x.size[0], integer(groups), each, *x.size[2:])

@@ -295,7 +295,7 @@ def pointwise(
     stored = operands is not Operands.RESULT
     for argument in (*arguments, *keywords.values()):
         if isinstance(argument, Box):
-            call.settle_broadcast(argument, result.size)
+            call.realise_for_broadcast(argument, result.size)
 
     def element(at: Position) -> Scalar:
         converted = [operand(call, argument, at, dtype, stored=stored) for argument in arguments]
@@ -384,7 +384,7 @@ def _select(call: Call, condition: Box, chosen: Any, otherwise: Any) -> Box:
     result = call.result
     for argument in (condition, chosen, otherwise):
         if isinstance(argument, Box):
-            call.settle_broadcast(argument, result.size)
+            call.realise_for_broadcast(argument, result.size)
 
     def element(at: Position) -> Scalar:
         dtype = result.dtype.compute

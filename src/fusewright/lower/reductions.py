@@ -121,7 +121,7 @@ def min_(call: Call, x: Box) -> Box:
 def extreme_with_position(call: Call, x: Box, dim: int, keepdim: bool = False) -> Any:
     kind = "max" if call.operator == "aten.max.dim" else "min"
     gathered = dimensions(dim, x.rank)
-    call.settle(x)
+    call.realise_unless_free(x)
     position = _position(call, f"arg{kind}", x, gathered, keepdim)
     return _gather(call, kind, x, gathered, keepdim), position
 
@@ -211,7 +211,7 @@ def _variance(
     call: Call, x: Box, dim: Dimensions, correction: Any, keepdim: bool
 ) -> tuple[Box, Box]:
     gathered = dimensions(dim, x.rank)
-    call.settle(x)
+    call.realise_unless_free(x)
     # The squares of numbers far from 1 are out of range where their root is not.
     dtype = DType.F64 if x.device == "cpu" else x.dtype.compute
     mean, squares = corrected_deviations(call, x.size, gathered, lambda at: call.read(x, at, dtype))

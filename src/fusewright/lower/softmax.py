@@ -17,7 +17,7 @@ from fusewright.lower.views import dimensions
 def softmax(call: Call, x: Box, dim: int, *options: Any, **keywords: Any) -> Any:
     """exp(x - max) / sum; the safe kind gives zeros for a row that is -inf throughout."""
     gathered = dimensions(dim, x.rank)
-    call.settle(x)
+    call.realise_unless_free(x)
     dtype = call.result.dtype.compute
     safe = call.operator == "aten._safe_softmax.default"
     greatest = call.reduce("max", x.size, gathered, lambda at: call.read(x, at, dtype))
@@ -27,7 +27,7 @@ def softmax(call: Call, x: Box, dim: int, *options: Any, **keywords: Any) -> Any
         lambda at: (call.read(x, at, dtype) - call.read(greatest, at)).apply("exp"),
         call.result.stride,
     )
-    call.settle(exponentials)
+    call.realise_unless_free(exponentials)
     total = call.reduce("sum", x.size, gathered, lambda at: call.read(exponentials, at))
 
     def element(at: Any) -> Any:
@@ -43,7 +43,7 @@ def softmax(call: Call, x: Box, dim: int, *options: Any, **keywords: Any) -> Any
 def log_softmax(call: Call, x: Box, dim: int, *options: Any, **keywords: Any) -> Any:
     """(x - max) - log(sum of exp(x - max))."""
     gathered = dimensions(dim, x.rank)
-    call.settle(x)
+    call.realise_unless_free(x)
     dtype = call.result.dtype.compute
     greatest = call.reduce("max", x.size, gathered, lambda at: call.read(x, at, dtype))
     total = call.reduce(
@@ -53,7 +53,7 @@ def log_softmax(call: Call, x: Box, dim: int, *options: Any, **keywords: Any) ->
         lambda at: (call.read(x, at, dtype) - call.read(greatest, at)).apply("exp"),
     )
     logarithm = call.lazy(total.size, dtype, lambda at: call.read(total, at).apply("log"))
-    call.settle(logarithm)
+    call.realise_unless_free(logarithm)
     return call.elementwise(
         lambda at: call.read(x, at, dtype) - call.read(greatest, at) - call.read(logarithm, at)
     )
@@ -65,7 +65,7 @@ def logsumexp(call: Call, x: Box, dim: Sequence[int], keepdim: bool = False) -> 
     gathered = dimensions(dim, x.rank)
     if any(x.size[d].lower == 0 for d in gathered):
         return NotImplemented
-    call.settle(x)
+    call.realise_unless_free(x)
     dtype = call.result.dtype.compute
     greatest = call.reduce("max", x.size, gathered, lambda at: call.read(x, at, dtype))
 
@@ -86,8 +86,8 @@ def softmax_backward(call: Call, gradient: Box, result: Box, dim: int, input_dty
     gathered = dimensions(dim, result.rank)
     dtype = result.dtype.compute
     logarithmic = "log" in call.operator
-    call.settle(gradient)
-    call.settle(result)
+    call.realise_unless_free(gradient)
+    call.realise_unless_free(result)
 
     def weighted(at: Any) -> Any:
         g = call.read(gradient, at, dtype)

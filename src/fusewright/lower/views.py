@@ -86,7 +86,7 @@ def broadcast(call: Call, x: Box, size: tuple[Index, ...]) -> Box:
     """`x` repeated along new leading dimensions and along its dimensions of one element."""
     if size == x.size:
         return x
-    call.settle_broadcast(x, size)
+    call.realise_for_broadcast(x, size)
     at = call.builder.position(size)[len(size) - x.rank :]
     position = tuple(
         integer(0) if own == 1 else index for own, index in zip(x.size, at, strict=True)
