@@ -86,9 +86,7 @@ _LIBRARY_DIRECTORIES: Final = (
     torch.__path__[0],
     os.path.dirname(os.path.dirname(os.path.dirname(__file__))),
 )
-"""Directories of torch's own Python and ours, which messages never name as the place of an
-error.
-"""
+"""Directories of torch's own Python and ours, which are never named as the place of an error."""
 
 _DECODED: Final = DecodedCodes(OPCODES, unknown_opcode)
 
@@ -241,9 +239,7 @@ class Machine:
         return Unsupported(text, self.location(), reason.remedy, reason.name, calls)
 
     def failure(self, error: Exception) -> Unsupported:
-        """The refusal that an exception of the machine's own becomes, so that the statement runs as
-        it is.
-        """
+        """The graph break that an exception of the machine's own becomes."""
         match error:
             case Unsupported():
                 return error
@@ -431,9 +427,7 @@ class Machine:
         self.finalizers.append(WithFinalizer(value, executed, self.location()))
 
     def hash_key(self, value: Value) -> Hashable:
-        """The hashable that stands for a value in a dict or set. Raises TypeError in the program
-        for none.
-        """
+        """The hashable for a value in a dict or set. Raises TypeError in the program for none."""
         if isinstance(value, TupleValue):
             self.read_all([value])
         self.keys.note(value)
