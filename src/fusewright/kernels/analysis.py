@@ -1,4 +1,4 @@
-"""What kernel targets ask of a group: dependences, steps of accesses, amount of work."""
+"""Facts about a group for kernel targets: dependences, steps of accesses, amount of work."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def stage_values(stage: Stage) -> Iterator[Value]:
 
 
 def extent_hint(symbol: Symbol) -> int:
-    """How often a loop runs, guessed where it is symbolic."""
+    """The number of turns of a loop, guessed where it is symbolic."""
     count = extent(symbol)
     return int(count) if count.is_constant else ASSUMED_EXTENT
 
 
 class Dependences:
-    """Which loop variables each value depends on, worked out once a value."""
+    """The loop variables that each value depends on, computed once a value."""
 
     def __init__(self) -> None:
         self._known: dict[int, frozenset[Symbol]] = {}
@@ -123,7 +123,7 @@ class Access:
 
 @record
 class Traits:
-    """What planning asks of a stage, worked out once."""
+    """Facts about a stage for planning, computed once."""
 
     values: tuple[Value, ...]
     """Each once, after what it is made from."""
@@ -164,6 +164,7 @@ def _cost(value: Value) -> int:
 
 
 def points(stage: Stage) -> int:
-    """How often a stage's actions run for one point of the outer loops, guessed where that is
-    symbolic."""
+    """The number of times that a stage's actions run for one point of the outer loops, guessed
+    where that is symbolic.
+    """
     return prod(map(extent_hint, stage.inner))

@@ -1,4 +1,4 @@
-"""What a language for kernels supplies: how groups are written, and how sources become callable."""
+"""The interface of a language for kernels: writing groups, and making sources callable."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from fusewright.runtime.targets import Loader
 
 @record
 class Work:
-    """How much there is to do in one launch, and what all launches of a kernel have in common."""
+    """The amount of work of one launch, and the properties that all launches of a kernel have in
+    common.
+    """
 
     units: Index
     """Units of work, over canonical sizes."""
@@ -24,7 +26,7 @@ class Work:
 
 @record(kw_only=True)
 class KernelLanguage:
-    """What kernels are written in."""
+    """A language that kernels are written in."""
 
     name: str
     """Begins the names of kernels, and leads generated modules to `load`."""
@@ -38,9 +40,9 @@ class KernelLanguage:
     """Makes kernels of sources."""
 
     limits: Limits = PLAIN
-    """What scheduling has to know of the devices that it is for."""
+    """Limits of the devices that it is for, which scheduling has to know."""
 
     target: str = ""
-    """What sources are written for, where the language has several targets: kernels of two never
+    """The target that sources are written for, where the language has several: kernels of two never
     share a name, since they cut their work into other units.
     """

@@ -19,13 +19,13 @@ from fusewright.runtime.targets import loader_of
 
 @record(kw_only=True)
 class Target:
-    """What the compiler knows of one type of device."""
+    """A type of device, as the compiler knows it."""
 
     device_type: str
     """The type of device as torch names it: `cpu`, `cuda`."""
 
     language: Callable[[Options], KernelLanguage]
-    """What kernels for it are written in, and what loads them."""
+    """The language of kernels for it, which also loads them."""
 
     begin: Callable[[], object] = bool
     """Called before a graph with tensors on it is compiled."""
@@ -62,7 +62,7 @@ TARGETS: Final = {
 
 
 class Languages:
-    """What kernels are written in: one language for all, or on each device its target's."""
+    """The languages that kernels are written in: one for all, or on each device its target's."""
 
     def __init__(self, options: Options, language: KernelLanguage | None = None) -> None:
         self.options = options
@@ -84,7 +84,7 @@ class Languages:
         return known
 
     def limits_of(self, device: str) -> Limits:
-        """What scheduling has to know of a device."""
+        """The limits of a device, which scheduling has to know."""
         if self.language is None and device.partition(":")[0] not in TARGETS:
             return PLAIN  # it will be refused, or there is nothing to compute
         return self.of(device).limits

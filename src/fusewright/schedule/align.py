@@ -31,7 +31,7 @@ class Axis:
     extent: Index
     stride: Index
     weight: Index
-    """How far one step of the part moves the whole loop."""
+    """The distance by which one step of the part moves the whole loop."""
 
 
 @record
@@ -44,8 +44,8 @@ class Pair:
 
 @record(frozen=False)
 class Side:
-    """What becomes of one nest: for each old loop the new loops that it is split into, outermost
-    first.
+    """The loops of one nest after aligning: for each old loop the new loops that it is split into,
+    outermost first.
     """
 
     nest: Nest

@@ -1,6 +1,4 @@
-"""What all scheduling passes ask about values, sizes and buffers, answered once each and
-remembered.
-"""
+"""Facts about values, sizes and buffers for all scheduling passes, each computed once and kept."""
 
 from __future__ import annotations
 
@@ -39,7 +37,7 @@ class Analysis:
         """Decisions about loops that passes remember, by what they depend on."""
 
         self.effects: dict[int, Effects] = {}
-        """What library calls and copies of the program read and write, by their identity."""
+        """The effects of the program's library calls and copies, by their identity."""
 
         self._bytes: dict[str, int] = {}
         self._products: dict[tuple[Index, ...], Index] = {}
@@ -113,7 +111,7 @@ class Analysis:
         return known
 
     def points(self, loops: Iterable[Index]) -> int:
-        """How many points loops of these extents have, by hints."""
+        """The number of points that loops of these extents have, by hints."""
         total = 1
         for extent in loops:
             total *= self.hint(extent)
@@ -162,7 +160,7 @@ class Analysis:
         return known
 
     def cost(self, value: Value) -> int:
-        """How much work one evaluation of `value` is, loads left out."""
+        """The work of one evaluation of `value`, loads left out."""
         known = self._costs.get(id(value))
         if known is None:
             known = self._costs[id(value)] = sum(map(node_cost, self.nodes(value)))
@@ -177,7 +175,7 @@ class Analysis:
 
 
 def _memory_owners(program: Program) -> dict[str, str]:
-    """For results of library calls that share an argument's memory: whose memory it is."""
+    """The owner of the memory of each result of a library call that shares an argument's."""
     owners: dict[str, str] = {}
     for statement in program.statements:
         if isinstance(statement, CallOperator):

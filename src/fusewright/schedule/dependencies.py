@@ -1,4 +1,4 @@
-"""Which step must come before which: by the buffers they read, write and overwrite, with
+"""The order that steps must keep, by the buffers they read, write and overwrite, with
 reachability.
 
 Edges run from the writer of a buffer to its readers, from readers of memory to a later step that
@@ -24,7 +24,7 @@ class Dependencies:
         self.direct: list[set[int]] = []
         self.bits: list[int] = []
         self.before: list[int] = []
-        """For each step the bits of all steps that must come before it."""
+        """The steps that must come before each step, as bits."""
 
         made: dict[str, int] = {}
         changed: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""What steps do to memory: the buffers that each reads, makes and changes."""
+"""The effects of steps on memory: the buffers that each reads, makes and changes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fusewright.records import record
 
 @record
 class Effects:
-    """What one statement does to memory, by buffer name."""
+    """The effects of one statement on memory, by buffer name."""
 
     reads: tuple[str, ...]
     writes: tuple[str, ...]

@@ -41,7 +41,7 @@ BUFFERS_LIMIT = 40
 """A nest that touches more buffers than this is not fused further."""
 
 ALIGNMENTS_TRIED = 4
-"""How many shared accesses are tried as the one to align by."""
+"""The number of shared accesses that are tried as the one to align by."""
 
 SMALL_WORK = 1 << 15
 """Points of all loops below which parallelism does not matter."""
@@ -200,7 +200,7 @@ def bytes_saved(graph: Graph, first: int, second: int) -> int:
 
 
 def _try(graph: Graph, first: int, second: int) -> Alignment | str:
-    """How to fuse two steps, or why not. `first` comes first in the program."""
+    """The fusion of two steps, or the reason against it. `first` comes first in the program."""
     reason = why_not_join(graph, first, second)
     if reason is not None:
         return reason
@@ -278,7 +278,9 @@ def _shared_accesses(left: Nest, right: Nest) -> list[tuple[Place, Place]]:
 
 
 def _places(nest: Nest, name: str) -> Sequence[Place]:
-    """Where a nest writes or loads a buffer: the write, and the first load at each index."""
+    """The places where a nest writes or loads a buffer: the write, and the first load at each
+    index.
+    """
     written = nest.written.get(name)
     loads = {access.index: (piece, access) for piece, access in reversed(nest.loaded.get(name, ()))}
     return (*((written,) if written else ()), *loads.values())

@@ -1,5 +1,5 @@
-"""Which new values of inputs are computed in the inputs' own memory, instead of being copied there
-after the call.
+"""New values of inputs computed in the inputs' own memory, instead of being copied there after the
+call.
 
     mutation buf5 of arg0             buf5 takes over arg0's memory: no allocation, no copy
     group … [i0<65536]        ->
@@ -22,7 +22,7 @@ from fusewright.schedule.effects import buffers_used, output_buffers
 
 
 def written_in_place(program: Program, works: Sequence[StepWork]) -> dict[str, str]:
-    """By buffer that is a mutation's new value: the input whose memory it is written to."""
+    """The input whose memory each buffer that is a mutation's new value is written to."""
     wanted = dict(program.mutations)
     analysis = Analysis(program)
     buffers = program.buffers()

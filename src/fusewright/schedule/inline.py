@@ -33,8 +33,8 @@ from fusewright.schedule.nest import Nest, Piece, Step, step_effects
 from fusewright.schedule.simplify import simplify
 
 REPEATS = 1.25
-"""How often a single place may need each element, on average, for a value of any cost to move
-there.
+"""The number of times, on average, that one place may need each element for a value of any cost to
+move there.
 """
 
 VALUE_LIMIT = 256
@@ -164,7 +164,7 @@ def _too_expensive(nest: Nest, piece: Piece, use: Uses) -> str | None:
 
 
 def _points(nest: Nest, piece: Piece) -> int:
-    """How often the value of a piece is evaluated."""
+    """The number of times that the value of a piece is evaluated."""
     return nest.analysis.points(map(extent, (*nest.outer, *piece.inner)))
 
 
@@ -209,7 +209,7 @@ def _loops_at(nest: Nest, load: Load, conditions: Conditions) -> dict[Symbol, In
 
 
 def _conditions(reader: Piece, load: Load) -> Conditions:
-    """What the masks around a load prove wherever it happens."""
+    """The conditions that the masks around a load prove wherever it happens."""
     return access_conditions(reader.roots).get(id(load), ALWAYS)
 
 

@@ -97,7 +97,7 @@ def _are_nested(steps: list[tuple[Symbol, Index]]) -> bool:
 
 
 def compounds(index: Index) -> int:
-    """How many divisions, remainders, minima and maxima an index contains."""
+    """The number of divisions, remainders, minima and maxima in an index."""
     total = 0
     for _, atoms in index.terms:
         for atom in atoms:

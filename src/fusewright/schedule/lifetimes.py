@@ -1,4 +1,4 @@
-"""How long buffers live: the memory that each step takes over, and the buffers it uses last."""
+"""Lifetimes of buffers: the memory that each step takes over, and the buffers it uses last."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def _single_stores(stages: Sequence[Stage]) -> dict[str, tuple[Index, Moment]]:
 def _loads(
     stages: Sequence[Stage], analysis: Analysis, *, loads_first: bool
 ) -> dict[str, list[tuple[Index, Moment]]]:
-    """By buffer, what is loaded of it and when: with the first action of its stage, where kernels
+    """The loads of each buffer and their times: with the first action of its stage, where kernels
     begin with what they load.
     """
     found: dict[str, list[tuple[Index, Moment]]] = {}

@@ -70,7 +70,7 @@ class Piece:
     """store, scatter, or a key of `ops.REDUCTION_KINDS`."""
 
     mode: str = ""
-    """How a scatter combines a value with what is in memory."""
+    """The way in which a scatter combines a value with the one in memory."""
 
     writes: tuple[Access, ...]
     inner: tuple[Symbol, ...] = ()
@@ -136,7 +136,7 @@ class Nest:
 
     @cached_property
     def device(self) -> str:
-        """Where the nest computes: the device of what it writes, and of all that it loads."""
+        """The device of the nest: that of all that it writes and loads."""
         return self.analysis.buffers[self.pieces[0].writes[0].buffer].layout.device
 
     @cached_property
@@ -185,11 +185,11 @@ class Nest:
 
 
 Step = Nest | RowStatement
-"""What is ordered: a nest, which becomes a group, or a statement that is none."""
+"""An item of the order: a nest, which becomes a group, or a statement that is none."""
 
 
 def step_effects(step: Step, analysis: Analysis) -> Effects:
-    """What a step does to memory."""
+    """The effects of a step on memory."""
     if not isinstance(step, Nest):
         known = analysis.effects.get(id(step))
         if known is None:
@@ -244,7 +244,7 @@ def _writes(
 
 
 def place_index(piece: Piece) -> tuple[Index, tuple[Value, ...]]:
-    """Where a scatter writes: the element, and the values behind loaded symbols in it."""
+    """The place that a scatter writes: the element, and the values behind loaded symbols in it."""
     match piece.place:
         case IndexValue(index=index, indirect=indirect):
             return index, indirect

@@ -29,7 +29,7 @@ def order_steps(graph: Graph, released: frozenset[str] = frozenset()) -> list[in
 
 @record(frozen=False)
 class Memory:
-    """Which buffers are alive while steps run, but for constants and inputs that others hold."""
+    """The buffers alive while steps run, but for constants and inputs that others hold."""
 
     graph: Graph
     made: dict[int, tuple[str, ...]]

@@ -87,7 +87,7 @@ OPERATORS: Final[Mapping[str, Callable[[tuple[Operand, ...], Analysis], Call | N
     "aten.addmm.default": _with_bias,
     "aten.baddbmm.default": _with_bias,
 }
-"""What multiplies matrices, by operator; with factors (`alpha`, `beta`) it stays a call."""
+"""Products of matrices, by operator; with factors (`alpha`, `beta`) it stays a call."""
 
 
 def products_as_loops(program: Program, analysis: Analysis) -> Program:

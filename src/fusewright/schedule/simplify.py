@@ -61,7 +61,7 @@ def simplify(nest: Nest) -> Nest:
 
 @record
 class Plan:
-    """What becomes of the loops of a nest."""
+    """The new loops of a nest."""
 
     outer: Loops
     inner: Mapping[Loops, Loops]

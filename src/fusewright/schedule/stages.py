@@ -70,7 +70,7 @@ class Placed:
     """Whether its buffer is written to memory."""
 
     local: Local | None = None
-    """Where later stages find its result."""
+    """The local in which later stages find its result."""
 
     locals: list[Local] = field(default_factory=list)
     """A reduction's locals, one a result; a store has none."""
@@ -137,7 +137,7 @@ class _Placement:
         return source.level if hands_on else source.level + 1
 
     def _replacement(self, piece: Piece, level: int, load: Load) -> Value | None:
-        """What stands for a load of a buffer that this nest writes; None keeps the load."""
+        """The value that replaces a load of a buffer that this nest writes; None keeps the load."""
         source = self.by_buffer.get(load.buffer)
         if source is None:
             return None

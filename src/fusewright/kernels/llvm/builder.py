@@ -40,7 +40,7 @@ class VectorType:
 
     @property
     def suffix(self) -> str:
-        """How intrinsics spell the type in their names: `f32`, `v8f32`, `v8i64`."""
+        """The type as intrinsics spell it in their names: `f32`, `v8f32`, `v8i64`."""
         element = f"f{FLOATING[self.element]}" if self.is_floating else self.element
         element = {"ptr": "p0"}.get(self.element, element)
         return element if self.lanes == 1 else f"v{self.lanes}{element}"
@@ -225,7 +225,7 @@ class Builder:
     """The label of the basic block being written."""
 
     level: int = 0
-    """How many loops are around the lines being written, as whoever writes loops counts them."""
+    """The number of loops around the lines being written, kept by the writer of loops."""
 
     _count: int = 0
 

@@ -77,7 +77,7 @@ class Loops:
     def _main_stop(
         self, lane: Symbol, start: Register, stop: Register, wide: int, count: int | None
     ) -> tuple[Register, bool]:
-        """Where whole steps end, and whether there is certainly one."""
+        """The end of whole steps, and whether there is certainly one."""
         scope = self.scope
         if count is not None:
             return scope.integer(int(start.text) + count // wide * wide), count >= wide
@@ -126,7 +126,7 @@ def _positions(lanes: int) -> tuple[str, VectorType]:
 
 
 def _constant_count(start: Register, stop: Register) -> int | None:
-    """How many turns a loop makes, where both ends are constants."""
+    """The number of turns of a loop whose ends are both constants."""
     if start.text.startswith("%") or stop.text.startswith("%"):
         return None
     return int(stop.text) - int(start.text)

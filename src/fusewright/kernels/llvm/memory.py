@@ -161,8 +161,7 @@ def load_tile_row(scope: Scope, row: Register, dtype: DType) -> Register:
 
 
 def local_type(dtype: DType, lanes: int) -> VectorType:
-    """How a scalar local is kept: as a register, one element a lane where outer loops are the
-    lanes."""
+    """The register of a scalar local: one element a lane where outer loops are the lanes."""
     return VectorType(REGISTER[dtype], lanes)
 
 

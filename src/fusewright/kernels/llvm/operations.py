@@ -21,7 +21,7 @@ class UnsupportedOperation(FusewrightError):
 
 
 def no_fault(condition: Register) -> None:
-    """Where nobody asked to hear of divisions by zero."""
+    """Ignore divisions by zero: the caller did not ask for faults."""
 
 
 @record

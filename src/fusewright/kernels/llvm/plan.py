@@ -41,12 +41,12 @@ BLOCK_WORK = 8_192
 
 
 FRAME_BYTES = 1 << 22
-"""What rows may take of a thread's stack, which holds 8 MiB in most threads."""
+"""The bytes that rows may take of a thread's stack, which holds 8 MiB in most threads."""
 
 
 @record
 class InnerPlan:
-    """How a stage is written in the shape of inner lanes."""
+    """The plan of a stage in the shape of inner lanes."""
 
     lane: Symbol | None
     """The inner loop cut into vectors; None where there is none."""
@@ -57,7 +57,7 @@ class InnerPlan:
 
 @record(kw_only=True)
 class Plan:
-    """How one group is written."""
+    """The plan by which one group is written."""
 
     outer_lane: Symbol | None
     """The outer loop cut into vectors; None where each stage's inner loop is."""
@@ -212,7 +212,7 @@ def _inner_plan(inner: tuple[Symbol, ...], traits: Traits, lanes: int) -> InnerP
 
 
 def _inner_unroll(traits: Traits, lane: Symbol, lanes: int) -> int:
-    """How many vectors wide steps over lanes inside are, as over those outside; a short row is one
+    """The width in vectors of steps over lanes inside, as over those outside; a short row is one
     masked step.
     """
     if traits.cost > 12:

@@ -1,4 +1,4 @@
-"""How a matrix product is cut into tiles of registers, panels and units of work."""
+"""Cutting a matrix product into tiles of registers, panels and units of work."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ COSTLY = 8
 
 
 class Form(Enum):
-    """How a product is computed."""
+    """The way in which a product is computed."""
 
     PACKED = "packed"
     """By vectors of columns, of a right operand that is copied into panels."""
@@ -52,7 +52,7 @@ class Form(Enum):
 
 @record(kw_only=True)
 class Tiling:
-    """How a product is cut."""
+    """The sizes by which a product is cut."""
 
     rows: int
     """Rows of a tile in registers."""
@@ -68,7 +68,7 @@ class Tiling:
 
     form: Form
     few: Form | None
-    """How it is computed when a call has few rows, if that is not known before."""
+    """The form for calls with few rows, where that is not known before."""
 
     across: int
     """Columns of a tile whose vectors run along the depth."""
@@ -96,13 +96,13 @@ SOME_ROWS = 16
 """Rows up to which one that is contiguous along the columns is not."""
 
 WIDEST = {1: 4, 2: 2, 3: 2}
-"""How much wider than usual a tile of few rows is, by its rows: else each addition waits for the
-one before it.
+"""The factor by which a tile of few rows is wider than usual, by its rows: else each addition waits
+for the one before it.
 """
 
 
 def tiling_of(product: MatrixProduct, target: CpuTarget) -> Tiling | None:
-    """How to cut a product for a processor; None where kernels have no vectors."""
+    """The cut of a product for a processor; None where kernels have no vectors."""
     lanes = target.lanes(product.dtype.bits)
     if target.vector_bytes not in TILES or lanes == 1:
         return None
@@ -125,7 +125,7 @@ def tiling_of(product: MatrixProduct, target: CpuTarget) -> Tiling | None:
 
 
 def _rows(product: MatrixProduct) -> int | None:
-    """How many rows a product has; None where that is symbolic."""
+    """The number of rows of a product; None where that is symbolic."""
     if product.rows is None:
         return 1
     count = extent(product.rows)

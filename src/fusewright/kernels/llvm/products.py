@@ -47,7 +47,7 @@ where a form is chosen.
 
 @record
 class Range:
-    """Where a part of a loop begins, and where it ends."""
+    """The beginning and the end of a part of a loop."""
 
     start: Register
     stop: Register
@@ -81,7 +81,7 @@ class ProductWriter:
 
     @property
     def depth(self) -> Index:
-        """How many products are added up."""
+        """The number of products that are added up."""
         return extent(self.product.depth)
 
     @property

@@ -28,7 +28,7 @@ class Running:
     reducer: Reducer
     by_width: dict[int, Accumulator]
     total: Accumulator | None
-    """Where short sums are gathered; None where the loops are short."""
+    """The total in which short sums are gathered; None where the loops are short."""
 
     value: Callable[[], Register]
     """Writes the element to take in."""
@@ -212,9 +212,9 @@ def _in_runs(
 
 
 def _cut(symbols: Sequence[Symbol], turns: int | None, step: int) -> tuple[int, int]:
-    """Which of the loops to cut into runs, by its number, and the turns of a run, so that neither
-    the runs nor their total take in much more than the square root of all, which balances the two.
-    The last loop goes by steps of `step`.
+    """The loop to cut into runs, by its number, and the turns of a run, so that neither the runs
+    nor their total take in much more than the square root of all, which balances the two. The last
+    loop goes by steps of `step`.
     """
     if turns is None:
         return (0, 1) if len(symbols) > 1 else (0, 128)

@@ -1,4 +1,5 @@
-"""Where code is being written: the loops and lanes around it, and what is known at each level.
+"""The place where code is being written: the loops and lanes around it, and what is known at each
+level.
 
 A kernel is a nest of levels: the function's entry, the loop over units of work, the loop over
 vector lanes, inner loops. Each level collects its own lines, and a value is written at the
@@ -50,7 +51,7 @@ class Level:
 
     lines: list[str] = field(default_factory=list)
     known: dict[object, Register] = field(default_factory=dict)
-    """What was written here and may be used again, by key."""
+    """Results written here that may be used again, by key."""
 
     is_floor: bool = False
     """Code inside may not move further out: it stands behind a test."""
@@ -68,7 +69,7 @@ class Lanes:
     """Lanes that are inside the loop; None where all are."""
 
     inside: int | None = None
-    """How many lanes, the first ones, the mask holds for, where that is a constant."""
+    """The number of lanes, the first ones, for which the mask holds, where that is a constant."""
 
 
 @record(frozen=False)
@@ -146,7 +147,7 @@ class Scope:
         return 0
 
     def recall(self, key: object) -> Register | None:
-        """What is kept under `key` at the level being written, or further out."""
+        """The result kept under `key` at the level being written, or further out."""
         for level in range(self.depth, -1, -1):
             register = self.levels[level].known.get(key)
             if register is not None:
@@ -159,7 +160,9 @@ class Scope:
         return register
 
     def expression_key(self, index: Index) -> object:
-        """What tells `index` from the same expression over other values of loaded indices."""
+        """The key that tells `index` from the same expression over other values of loaded
+        indices.
+        """
         if not self.loaded:
             return index
         free = index.free()
@@ -316,7 +319,9 @@ class Scope:
         b.line(f"store i64 {code}, ptr {place.text}, align 8")
 
     def status(self) -> Register:
-        """Where the code of a fault is kept until the kernel returns it; 0 while all is well."""
+        """The memory that keeps the code of a fault until the kernel returns it; 0 while all is
+        well.
+        """
         if self.status_slot is None:
             self.status_slot = self.slot("i64")
             with self.at(0):

@@ -62,7 +62,7 @@ def evaluate_lanes(scope: Scope, root: Value) -> Register:
 
 
 def _operands(node: Value) -> tuple[Value, ...]:
-    """What must be known before `node`, under the same guard."""
+    """The values that must be known before `node`, under the same guard."""
     return (node.mask,) if isinstance(node, Masked) else children(node)
 
 
@@ -126,8 +126,9 @@ def _node(scope: Scope, node: Value, guard: Guard) -> Register:
 
 
 def active_lanes(scope: Scope, guard: Guard, *, vector: bool) -> Register | None:
-    """Where a guarded value may be touched: the guard's masks and, for vectors, the loop's own
-    end."""
+    """The lanes in which a guarded value may be touched: the guard's masks and, for vectors, the
+    loop's own end.
+    """
     active = scope.lanes.mask if vector and scope.lanes is not None else None
     for register in _masks(scope, guard):
         if active is None:

@@ -42,7 +42,7 @@ class AxisStage:
 
 @record
 class _Row:
-    """What a row local holds: `value` at element `index`, both over `axis`."""
+    """The content of a row local: `value` at element `index`, both over `axis`."""
 
     axis: Axis
     index: Index
@@ -129,7 +129,7 @@ class _Rewriter:
         return self.expressions.rewrite(row.value, {row.axis.symbol: load.index}, self.load)
 
     def require_intact(self, name: str, row: _Row) -> None:
-        """What a row was computed from must still be in memory."""
+        """Require that the operands of a row are still in memory."""
         overwritten = set()
         for stage in self.group.stages[row.stage : self.place]:
             overwritten |= {a.buffer for a in stage.actions if not isinstance(a, Reduce)}

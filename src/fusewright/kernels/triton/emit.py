@@ -49,7 +49,7 @@ class TritonKernel:
     """The block sizes that the masks were chosen for; smaller powers of two do as well."""
 
     programs: Index
-    """How many programs cover the work, over canonical sizes."""
+    """The number of programs that cover the work, over canonical sizes."""
 
     warps: int
     checks_bounds: bool

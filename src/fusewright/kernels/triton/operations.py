@@ -1,4 +1,4 @@
-"""How each operation of `ir.ops` reads in Triton: one row an operation, by kind of argument.
+"""Each operation of `ir.ops` in Triton: one row an operation, by kind of argument.
 
 A template's `{0}`, `{1}`, … are its operands: names or numbers, so no brackets are needed around
 them. `libdevice` is CUDA's library, `functions` is `runtime.triton_functions`.
@@ -87,7 +87,7 @@ TEMPLATES: dict[str, dict[str, str]] = {
     "where": _same("float", "signed", "unsigned", "bool", text="tl.where({0}, {1}, {2})"),
     "fma": {"float": "tl.fma({0}, {1}, {2})"},
 }
-"""By operation, then by the kind of its (last) argument."""
+"""Templates by operation, then by the kind of its (last) argument."""
 
 TYPES: dict[DType, str] = {
     DType.F64: "tl.float64",

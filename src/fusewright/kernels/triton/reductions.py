@@ -1,4 +1,4 @@
-"""How each kind of reduction reads in Triton: what it starts from, how it combines, how it ends."""
+"""Each kind of reduction in Triton: the value it starts from, its combination, its end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Plain:
     """A reduction of one number by an associative operation."""
 
     identity: str
-    """What changes nothing: zero, one, least or greatest, by name."""
+    """The neutral element: zero, one, least or greatest, by name."""
 
     combine: str
     """Two values into one, elementwise: `{0} + {1}`."""
@@ -62,7 +62,7 @@ PLAIN: dict[str, dict[str, Plain]] = {
         )
     },
 }
-"""By kind, then by the kind of the value's type."""
+"""Reductions by kind, then by the kind of the value's type."""
 
 ARGUMENT = {"argmax": "least", "argmin": "greatest"}
 """Reductions to a position, with what their value starts from."""

@@ -1,4 +1,5 @@
-"""How a group's loops become the axes of a tile: which loops make an axis, how large its block is.
+"""The axes of a tile made of a group's loops: which loops make an axis, how large its block
+is.
 
 A program computes one tile. Loops that follow each other are flattened into one axis: `x` is the
 innermost of the outer loops, then `y` and `z`; each stage's inner loops make one axis `r`. Index
@@ -39,7 +40,9 @@ ACROSS_SHARE = 4
 """Rows count as lying across memory where more than one in so many elements of loads does."""
 
 LINE_BYTES = 128
-"""What memory is read and written by: a square tile has lines of it in both directions."""
+"""The unit in which memory is read and written: a square tile has lines of it in both
+directions.
+"""
 
 SHORTEST_ROW = 128
 """Elements of a row of a pointwise tile that has an axis for its rows, at least."""
@@ -59,7 +62,7 @@ class Axis:
     """Elements of it in one tile: a power of two."""
 
     position: int
-    """Which dimension of the tile it is."""
+    """The dimension of the tile that it is."""
 
     @property
     def name(self) -> str:
@@ -301,7 +304,7 @@ def _is_wide(group: Group) -> bool:
 
 
 def _indices(stage: Stage) -> list[Index]:
-    """Where a stage touches memory and locals."""
+    """The indices at which a stage touches memory and locals."""
     return [access.index for access in Traits.of(stage, Dependences()).accesses]
 
 
@@ -315,7 +318,7 @@ def _computed(stage: Stage) -> Iterator[Index]:
 
 
 def programs(tiling: Tiling) -> Index:
-    """How many tiles cover the outer loops."""
+    """The number of tiles that cover the outer loops."""
     return product((axis.extent + (axis.block - 1)) // axis.block for axis in tiling.outer)
 
 

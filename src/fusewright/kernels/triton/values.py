@@ -60,7 +60,7 @@ class Writer:
         self.local_names = frozenset(local_names)
         self.body = body
         self.names: dict[int, str] = {}
-        """By id of the value: its variable, or the number that it is."""
+        """The variable of each value, or the number that it is, by the value's id."""
 
         self.values: dict[int, Value] = {}
         """Every value of the kernel, by id."""
@@ -285,7 +285,7 @@ class Writer:
         return found
 
     def otherwise(self, value: Load, guards: Guards) -> str:
-        """What masked lanes give: what the `Masked` around wants, if all agree on one."""
+        """The value of masked lanes: the one that each `Masked` around wants, if all agree."""
         wanted = {
             number_text(node.otherwise.value, is_float=node.dtype.is_float)
             for node in self.values.values()

@@ -74,7 +74,9 @@ def scale_far(b: Builder, y: Register, n: Register, low_bits: Register) -> Regis
 
 
 SCALEF = {16: ("512", "i16", ", i32 4"), 8: ("256", "i8", ""), 4: ("128", "i8", "")}
-"""By lanes: the width in the intrinsic's name, its mask type, and its rounding argument."""
+"""The intrinsic by the number of lanes: the width in the intrinsic's name, its mask type, and its
+rounding argument.
+"""
 
 
 def _scalef(b: Builder, y: Register, n: Register) -> Register:

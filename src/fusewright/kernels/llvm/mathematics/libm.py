@@ -37,8 +37,9 @@ def per_lane(b: Builder, function: str, *operands: Register) -> Register:
 def library_where(
     b: Builder, function: str, beyond: Register, body: Callable[[], Register], *operands: Register
 ) -> Register:
-    """What `body` computes, unless `beyond` holds in any lane: then the C library's `function`, in
-    all."""
+    """The result of `body`, unless `beyond` holds in any lane: then of the C library's `function`,
+    in all.
+    """
     any_beyond = beyond
     if beyond.type.lanes > 1:
         name = f"llvm.vector.reduce.or.{beyond.type.suffix}"
