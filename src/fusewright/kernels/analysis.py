@@ -46,20 +46,20 @@ class Dependences:
     def of(self, value: Value) -> frozenset[Symbol]:
         """The loop variables in the value's indices, in those of what it is made from, and in
         loaded indices."""
-        known = self._known.get(id(value))
-        if known is None:
+        symbols = self._known.get(id(value))
+        if symbols is None:
             for node in postorder((value,)):
                 if id(node) not in self._known:
                     self._known[id(node)] = self._of_node(node)
-            known = self._known[id(value)]
-        return known
+            symbols = self._known[id(value)]
+        return symbols
 
     def _of_node(self, node: Value) -> frozenset[Symbol]:
-        found = frozenset[Symbol]().union(*(self._known[id(child)] for child in children(node)))
+        symbols = frozenset[Symbol]().union(*(self._known[id(child)] for child in children(node)))
         match node:
             case Load(index=index) | IndexValue(index=index) | Random(position=index):
-                return found | {symbol for symbol in index.free() if symbol.extent is not None}
-        return found
+                return symbols | {symbol for symbol in index.free() if symbol.extent is not None}
+        return symbols
 
 
 def stride(index: Index, symbol: Symbol, step: int = 1) -> Index | None:

@@ -74,14 +74,14 @@ class Languages:
         if self.language is not None:
             return self.language
         kind = device.partition(":")[0]
-        known = self.by_type.get(kind)
-        if known is None:
+        language = self.by_type.get(kind)
+        if language is None:
             if kind not in TARGETS:
                 raise UnsupportedOperator(
                     f"tensors on {device}: no kernels are written for that device yet"
                 )
-            known = self.by_type[kind] = TARGETS[kind].language(self.options)
-        return known
+            language = self.by_type[kind] = TARGETS[kind].language(self.options)
+        return language
 
     def limits_of(self, device: str) -> Limits:
         """The limits of a device, which scheduling has to know."""

@@ -56,13 +56,13 @@ class Side:
     """New loops that were outer and are inner now."""
 
     def renaming(self) -> dict[Symbol, Index]:
-        found: dict[Symbol, Index] = {}
+        places: dict[Symbol, Index] = {}
         for old, parts in self.parts.items():
             total = integer(0)
             for new, weight in parts:
                 total = total + new.index * weight
-            found[old] = total
-        return found
+            places[old] = total
+        return places
 
     def demoted_loops(self) -> list[Symbol]:
         """The old loops that `demoted` are parts of."""

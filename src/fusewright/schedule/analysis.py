@@ -67,10 +67,10 @@ class Analysis:
     def product(self, factors: Iterable[Index]) -> Index:
         """The product of sizes."""
         key = tuple(factors)
-        known = self._products.get(key)
-        if known is None:
-            known = self._products[key] = product(key)
-        return known
+        result = self._products.get(key)
+        if result is None:
+            result = self._products[key] = product(key)
+        return result
 
     def stride(self, index: Index, symbol: Symbol) -> Index | None:
         """The step of `index` along a loop, None where it is not constant."""
@@ -86,29 +86,29 @@ class Analysis:
     def element(self, layout: Layout, loops: tuple[Symbol, ...]) -> Index:
         """The element at the point of the loops, one a dimension."""
         key = (layout.offset, layout.stride, loops)
-        known = self._elements_at.get(key)
-        if known is None:
+        index = self._elements_at.get(key)
+        if index is None:
             point = tuple(symbol.index for symbol in loops)
-            known = self._elements_at[key] = layout.index(point)
-        return known
+            index = self._elements_at[key] = layout.index(point)
+        return index
 
     def loop(self, name: str, extent: Index) -> Symbol:
         """A loop variable; the same object for the same name and extent."""
         key = (name, extent)
-        known = self._loops.get(key)
-        if known is None:
-            known = self._loops[key] = loop(name, extent)
-        return known
+        symbol = self._loops.get(key)
+        if symbol is None:
+            symbol = self._loops[key] = loop(name, extent)
+        return symbol
 
     def hint(self, index: Index) -> int:
         """The number that `index`, free of loops, had when compiling. For profitability only."""
         if index.is_constant:
             return index.constant
-        known = self._known_hints.get(index)
-        if known is None:
+        number = self._known_hints.get(index)
+        if number is None:
             values = {s.name: self._hints.get(s.name, UNKNOWN_SIZE) for s in index.free()}
-            known = self._known_hints[index] = index.evaluate(values)
-        return known
+            number = self._known_hints[index] = index.evaluate(values)
+        return number
 
     def points(self, loops: Iterable[Index]) -> int:
         """The number of points that loops of these extents have, by hints."""
@@ -123,55 +123,55 @@ class Analysis:
 
     def bytes(self, name: str) -> int:
         """Bytes of a buffer, by hints."""
-        known = self._bytes.get(name)
-        if known is None:
-            known = self.elements(name) * self.buffers[name].layout.dtype.bytes
-            self._bytes[name] = known
-        return known
+        count = self._bytes.get(name)
+        if count is None:
+            count = self.elements(name) * self.buffers[name].layout.dtype.bytes
+            self._bytes[name] = count
+        return count
 
     # Values ---------------------------------------------------------------------------------------
 
     def nodes(self, value: Value) -> tuple[Value, ...]:
         """Every value below `value` once, in postorder."""
-        known = self._nodes.get(id(value))
-        if known is None:
-            known = self._nodes[id(value)] = tuple(postorder((value,)))
-        return known
+        result = self._nodes.get(id(value))
+        if result is None:
+            result = self._nodes[id(value)] = tuple(postorder((value,)))
+        return result
 
     def loads(self, value: Value) -> tuple[Load, ...]:
         """The distinct loads below `value`, in order of first use."""
-        known = self._loads.get(id(value))
-        if known is None:
-            known = tuple(node for node in self.nodes(value) if isinstance(node, Load))
-            self._loads[id(value)] = known
-        return known
+        result = self._loads.get(id(value))
+        if result is None:
+            result = tuple(node for node in self.nodes(value) if isinstance(node, Load))
+            self._loads[id(value)] = result
+        return result
 
     def indices(self, value: Value) -> tuple[Index, ...]:
         """Every index expression below `value`: of loads, of index values and of random draws."""
-        known = self._indices.get(id(value))
-        if known is None:
-            found: dict[Index, None] = {}
+        result = self._indices.get(id(value))
+        if result is None:
+            indices: dict[Index, None] = {}
             for node in self.nodes(value):
                 if isinstance(node, (Load, IndexValue)):
-                    found[node.index] = None
+                    indices[node.index] = None
                 elif isinstance(node, Random):
-                    found[node.position] = None
-            known = self._indices[id(value)] = tuple(found)
-        return known
+                    indices[node.position] = None
+            result = self._indices[id(value)] = tuple(indices)
+        return result
 
     def cost(self, value: Value) -> int:
         """The work of one evaluation of `value`, loads left out."""
-        known = self._costs.get(id(value))
-        if known is None:
-            known = self._costs[id(value)] = sum(map(node_cost, self.nodes(value)))
-        return known
+        result = self._costs.get(id(value))
+        if result is None:
+            result = self._costs[id(value)] = sum(map(node_cost, self.nodes(value)))
+        return result
 
     def may_raise(self, value: Value) -> bool:
         """Whether an evaluation of `value` raises in some cases."""
-        known = self._may_raise.get(id(value))
-        if known is None:
-            known = self._may_raise[id(value)] = any(map(value_may_raise, self.nodes(value)))
-        return known
+        result = self._may_raise.get(id(value))
+        if result is None:
+            result = self._may_raise[id(value)] = any(map(value_may_raise, self.nodes(value)))
+        return result
 
 
 def _memory_owners(program: Program) -> dict[str, str]:

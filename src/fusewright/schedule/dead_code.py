@@ -30,16 +30,16 @@ from fusewright.schedule.effects import output_buffers, statement_effects
 def remove_dead_code(program: Program, analysis: Analysis) -> Program:
     """Walk backwards from the outputs; what is never met is dead."""
     needed = set(output_buffers(program))
-    kept: list[Statement] = []
+    live: list[Statement] = []
     for statement in reversed(program.statements):
         if _has_effect(statement, analysis) or any(
             buffer.name in needed for buffer in statement.outputs
         ):
-            kept.append(statement)
+            live.append(statement)
             needed.update(_used(statement, analysis))
-    if len(kept) == len(program.statements):
+    if len(live) == len(program.statements):
         return program
-    return replace(program, statements=tuple(reversed(kept)))
+    return replace(program, statements=tuple(reversed(live)))
 
 
 def _used(statement: Statement, analysis: Analysis) -> Iterator[str]:

@@ -26,7 +26,7 @@ class Dependencies:
         self.before: list[int] = []
         """The steps that must come before each step, as bits."""
 
-        made: dict[str, int] = {}
+        written: dict[str, int] = {}
         changed: dict[str, int] = {}
         readers: dict[str, list[int]] = {}
         ordered: set[int] = set()
@@ -34,7 +34,7 @@ class Dependencies:
         for number, effect in enumerate(steps):
             direct = set(barrier)
             for name in (*effect.reads, *effect.overwrites):
-                earlier = (made.get(name), changed.get(memory(name)))
+                earlier = (written.get(name), changed.get(memory(name)))
                 direct.update(step for step in earlier if step is not None)
             for name in effect.overwrites:
                 direct.update(readers.pop(memory(name), ()))
@@ -46,7 +46,7 @@ class Dependencies:
             direct.discard(number)
             for name in (*effect.reads, *effect.overwrites):
                 readers.setdefault(memory(name), []).append(number)
-            made.update(dict.fromkeys(effect.writes, number))
+            written.update(dict.fromkeys(effect.writes, number))
             changed.update((memory(name), number) for name in effect.overwrites)
             before = 0
             for other in direct:

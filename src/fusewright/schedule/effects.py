@@ -51,8 +51,8 @@ def statement_effects(statement: RowStatement) -> Effects:
 def buffers_used(work: StepWork) -> tuple[str, ...]:
     """Buffers whose memory a step reads or changes, those it makes left out."""
     if isinstance(work, Group):
-        made = {buffer.name for buffer in work.writes}
-        return tuple(buffer.name for buffer in work.reads if buffer.name not in made)
+        written = {buffer.name for buffer in work.writes}
+        return tuple(buffer.name for buffer in work.reads if buffer.name not in written)
     effect = statement_effects(work)
     return tuple(dict.fromkeys((*effect.reads, *effect.overwrites)))
 

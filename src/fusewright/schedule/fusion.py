@@ -121,20 +121,20 @@ def fuse(graph: Graph) -> None:
         attempt = (first, second, version[first], version[second])
         if graph.nest(first) is None or graph.nest(second) is None or attempt in refused:
             continue
-        found = _try(graph, first, second)
-        if isinstance(found, str):
+        fusion = _try(graph, first, second)
+        if isinstance(fusion, str):
             refused.add(attempt)
             continue
-        pieces = (*found.left().pieces, *found.right().pieces)
-        join(graph, first, second, found.outer, pieces)
+        pieces = (*fusion.left().pieces, *fusion.right().pieces)
+        join(graph, first, second, fusion.outer, pieces)
         version[first] += 1
         _push(queue, graph, first, _partners(graph, first))
 
 
 def why_not_fuse(graph: Graph, first: int, second: int) -> str | None:
     """The reason why two steps are not fused, or None when they may be."""
-    found = _try(graph, min(first, second), max(first, second))
-    return found if isinstance(found, str) else None
+    fusion = _try(graph, min(first, second), max(first, second))
+    return fusion if isinstance(fusion, str) else None
 
 
 # Candidates ---------------------------------------------------------------------------------------
@@ -145,15 +145,15 @@ def _partners(graph: Graph, step: int) -> Iterator[int]:
     nest = graph.nest(step)
     if nest is None:
         return iter(())
-    found: set[int] = set()
+    partners: set[int] = set()
     for name in nest.written:
-        found.update(graph.readers.get(name, ()))
+        partners.update(graph.readers.get(name, ()))
     for name in nest.loaded:
         if name in graph.writer:
-            found.add(graph.writer[name])
-        found.update(_neighbours(step, graph.readers[name]))
-    found.discard(step)
-    return (other for other in sorted(found) if graph.nest(other) is not None)
+            partners.add(graph.writer[name])
+        partners.update(_neighbours(step, graph.readers[name]))
+    partners.discard(step)
+    return (other for other in sorted(partners) if graph.nest(other) is not None)
 
 
 def _neighbours(step: int, readers: set[int]) -> Iterator[int]:
@@ -266,15 +266,15 @@ Place = tuple[Piece, Access]
 
 def _shared_accesses(left: Nest, right: Nest) -> list[tuple[Place, Place]]:
     """Pairs of accesses to one buffer, one of each nest; those with most bytes and loops first."""
-    found: list[tuple[int, int, int, Place, Place]] = []
+    shared: list[tuple[int, int, int, Place, Place]] = []
     for name in dict.fromkeys((*left.written, *left.loaded)):
         for a in _places(left, name):
             for b in _places(right, name):
                 if a[1].is_affine and b[1].is_affine:
                     loops = len(a[1].index.free()) + len(b[1].index.free())
                     size = left.analysis.bytes(name)
-                    found.append((-size, -loops, len(found), a, b))
-    return [(a, b) for *_, a, b in sorted(found, key=lambda item: item[:3])]
+                    shared.append((-size, -loops, len(shared), a, b))
+    return [(a, b) for *_, a, b in sorted(shared, key=lambda item: item[:3])]
 
 
 def _places(nest: Nest, name: str) -> Sequence[Place]:
@@ -294,9 +294,9 @@ def _misses(left: Nest, right: Nest, alignment: Alignment) -> str | None:
     right_renaming = alignment.right_side.renaming()
     substitute = left.analysis.substitute
     for name, (_, write) in left.written.items():
-        wanted = substitute(write.index, left_renaming)
+        stored_at = substitute(write.index, left_renaming)
         for _, load in right.loaded.get(name, ()):
-            if not load.is_affine or substitute(load.index, right_renaming) != wanted:
+            if not load.is_affine or substitute(load.index, right_renaming) != stored_at:
                 return f"{name} is read at {load.index}, not where its point writes it"
     return None
 

@@ -23,7 +23,7 @@ from fusewright.schedule.effects import buffers_used, output_buffers
 
 def written_in_place(program: Program, works: Sequence[StepWork]) -> dict[str, str]:
     """The input whose memory each buffer that is a mutation's new value is written to."""
-    wanted = dict(program.mutations)
+    targets = dict(program.mutations)
     analysis = Analysis(program)
     buffers = program.buffers()
     read_later = {analysis.memory(name) for name in output_buffers(program)}
@@ -33,7 +33,7 @@ def written_in_place(program: Program, works: Sequence[StepWork]) -> dict[str, s
             break
         if isinstance(work, Group):
             for written in work.writes:
-                target = wanted.get(written.name)
+                target = targets.get(written.name)
                 if (
                     target is not None
                     and (written.name, target) in work.reuses

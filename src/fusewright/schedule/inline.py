@@ -98,16 +98,16 @@ def why_not_inline(
         if any(position < when <= use.last for when in changes):
             return f"{name} changes before it is read"
     if analysis.may_raise(piece.value) and not any(
-        _reads_all(one, reader, load, piece.writes[0].buffer) for one, reader, load in use.loads
+        _reads_all(user, reader, load, piece.writes[0].buffer) for user, reader, load in use.loads
     ):
         return "what it raises for would not all be computed"
     for _, reader, load in use.loads:
-        found = _loops_at(nest, load, _conditions(reader, load))
-        if found is None:
+        places = _loops_at(nest, load, _conditions(reader, load))
+        if places is None:
             return "its loops cannot be told from an element"
-        if not _checks_alike(nest, load, found):
+        if not _checks_alike(nest, load, places):
             return "an index into it is checked, and picks nothing of what it is computed from"
-        if sum(map(compounds, found.values())) > 2 * compounds(load.index):
+        if sum(map(compounds, places.values())) > 2 * compounds(load.index):
             return f"reading at {load.index} would need divisions"
     return None
 
@@ -188,17 +188,17 @@ def _uses(
         for piece in step.pieces:
             for load in piece.loads(analysis):
                 loads.setdefault(load.buffer, []).append((step, piece, load))
-    return {name: Uses(tuple(found), last[name], name in needed) for name, found in loads.items()}
+    return {name: Uses(tuple(places), last[name], name in needed) for name, places in loads.items()}
 
 
 def _overwritten(steps: Iterable[Step | None], analysis: Analysis) -> dict[str, list[int]]:
     """Positions of the steps that change memory, by the buffer that owns it."""
-    found: dict[str, list[int]] = {}
+    positions: dict[str, list[int]] = {}
     for position, step in enumerate(steps):
         if step is not None:
             for name in step_effects(step, analysis).overwrites:
-                found.setdefault(analysis.memory(name), []).append(position)
-    return found
+                positions.setdefault(analysis.memory(name), []).append(position)
+    return positions
 
 
 def _loops_at(nest: Nest, load: Load, conditions: Conditions) -> dict[Symbol, Index] | None:
@@ -224,8 +224,8 @@ def _with_inlined(nest: Nest, inlined: Mapping[str, Nest]) -> Nest:
         source = inlined.get(load.buffer)
         if source is None:
             return None
-        found = _loops_at(source, load, conditions.get(id(load), ALWAYS))
-        assert found is not None
-        return nest.analysis.expressions.substitute(source.pieces[0].value, found)
+        places = _loops_at(source, load, conditions.get(id(load), ALWAYS))
+        assert places is not None
+        return nest.analysis.expressions.substitute(source.pieces[0].value, places)
 
     return simplify(nest.replace_loads(replaced))

@@ -46,11 +46,11 @@ def loops_of_element(
         digits = _digits(steps, rest, divide)
         if digits is not None and _are_within(digits, conditions):
             return digits
-    found: dict[Symbol, Index] = {}
+    values: dict[Symbol, Index] = {}
     for symbol, stride in steps:
-        found[symbol] = rest // stride
+        values[symbol] = rest // stride
         rest = rest % stride
-    return found
+    return values
 
 
 def _digits(
@@ -60,15 +60,15 @@ def _digits(
 
     `divide` says how much of a constant belongs to a stride: `48*i0 + i1 - 16` is `(i0, i1 - 16)`.
     """
-    found: dict[Symbol, Index] = {}
+    digits: dict[Symbol, Index] = {}
     for symbol, stride in steps:
         if not stride.is_constant:
             return None
         step = stride.constant
         whole = tuple((c // step, atoms) for c, atoms in element.terms if c % step == 0)
-        found[symbol] = Index(whole, divide(element.constant, step))
-        element = element - found[symbol] * step
-    return found if element == 0 else None
+        digits[symbol] = Index(whole, divide(element.constant, step))
+        element = element - digits[symbol] * step
+    return digits if element == 0 else None
 
 
 def _rounded(number: int, step: int) -> int:

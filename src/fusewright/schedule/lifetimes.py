@@ -36,8 +36,8 @@ def with_lifetimes(program: Program, works: Sequence[StepWork]) -> tuple[Schedul
     for work, used in zip(works, last_uses(program, works), strict=True):
         dying = tuple(name for name in used if name not in constants)
         pairs = _taken_over(work, owned.intersection(dying), in_place)
-        taken = {read for _, read in pairs}
-        dying = tuple(name for name in dying if name not in taken)
+        reused = {read for _, read in pairs}
+        dying = tuple(name for name in dying if name not in reused)
         steps.append(ScheduledStep(work=work, takes_over=pairs, last_uses=dying))
     return tuple(steps)
 
@@ -72,8 +72,8 @@ def _owned_buffers(program: Program, works: Sequence[StepWork]) -> set[str]:
             if work.out_operator or work.gives_new_memory:
                 owned.update(buffer.name for buffer in work.outputs)
             aliased.update(base for _, base in work.aliases)
-    held = {buffer.name for buffer in (*program.inputs, *program.constants)}
-    return owned - held - aliased - kept_buffers(works)
+    external = {buffer.name for buffer in (*program.inputs, *program.constants)}
+    return owned - external - aliased - kept_buffers(works)
 
 
 # Last uses ----------------------------------------------------------------------------------------
@@ -92,14 +92,14 @@ def last_uses(program: Program, works: Sequence[StepWork]) -> tuple[tuple[str, .
     """
     analysis = Analysis(program)
     outputs = output_buffers(program)
-    seen = {*outputs, *map(analysis.memory, outputs)}
+    later = {*outputs, *map(analysis.memory, outputs)}
     dying: list[tuple[str, ...]] = []
     for work in reversed(works):
-        made = (buffer.name for buffer in _buffers_made(work))
-        named = dict.fromkeys((*buffers_used(work), *made))
+        stored = (buffer.name for buffer in _buffers_made(work))
+        named = dict.fromkeys((*buffers_used(work), *stored))
         used = dict.fromkeys((*named, *map(analysis.memory, named)))
-        dying.append(tuple(name for name in used if name not in seen))
-        seen.update(used)
+        dying.append(tuple(name for name in used if name not in later))
+        later.update(used)
     return tuple(reversed(dying))
 
 
@@ -116,24 +116,24 @@ def possible_reuses(group: Group, analysis: Analysis) -> tuple[tuple[str, str], 
     stores = _single_stores(group.stages)
     loads_first = analysis.limits_of(group.device).loads_first
     loads = _loads(group.stages, analysis, loads_first=loads_first)
-    made = {buffer.name for buffer in group.writes}
+    written_names = {buffer.name for buffer in group.writes}
     pairs: list[tuple[str, str]] = []
     for written in group.writes:
         if written.name not in stores or written.name in loads:
             continue
         index, place = stores[written.name]
         for read in group.reads:
-            if read.name in made or not _same_memory(read.layout, written.layout):
+            if read.name in written_names or not _same_memory(read.layout, written.layout):
                 continue
             if all(at == index and when <= place for at, when in loads.get(read.name, ())):
                 pairs.append((written.name, read.name))
     return tuple(pairs)
 
 
-def _same_memory(one: Layout, other: Layout) -> bool:
+def _same_memory(layout: Layout, other: Layout) -> bool:
     """Whether two layouts take the same bytes of memory."""
-    alike = one.dtype == other.dtype and one.device == other.device
-    return alike and (one == other or one.span == other.span)
+    alike = layout.dtype == other.dtype and layout.device == other.device
+    return alike and (layout == other or layout.span == other.span)
 
 
 Moment = tuple[int, int]
@@ -141,12 +141,12 @@ Moment = tuple[int, int]
 
 
 def _single_stores(stages: Sequence[Stage]) -> dict[str, tuple[Index, Moment]]:
-    found: dict[str, tuple[Index, Moment]] = {}
+    stores: dict[str, tuple[Index, Moment]] = {}
     for k, stage in enumerate(stages):
         for j, action in enumerate(stage.actions):
             if isinstance(action, Store):
-                found[action.buffer] = (action.index, (k, j))
-    return found
+                stores[action.buffer] = (action.index, (k, j))
+    return stores
 
 
 def _loads(
@@ -155,19 +155,19 @@ def _loads(
     """The loads of each buffer and their times: with the first action of its stage, where kernels
     begin with what they load.
     """
-    found: dict[str, list[tuple[Index, Moment]]] = {}
+    loads: dict[str, list[tuple[Index, Moment]]] = {}
     for k, stage in enumerate(stages):
         roots = [(j, root) for j, a in enumerate(stage.actions) for root in action_roots(a)]
         once = _loaded_once(stage, analysis)
-        seen: set[int] = set()
+        ids: set[int] = set()
         for j, root in roots:
             for load in analysis.loads(root):
-                if id(load) not in seen:
+                if id(load) not in ids:
                     when = (k, 0 if loads_first else j)
-                    found.setdefault(load.buffer, []).append((load.index, when))
+                    loads.setdefault(load.buffer, []).append((load.index, when))
                 if id(load) in once:
-                    seen.add(id(load))
-    return found
+                    ids.add(id(load))
+    return loads
 
 
 def _loaded_once(stage: Stage, analysis: Analysis) -> frozenset[int]:

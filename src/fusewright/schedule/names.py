@@ -36,13 +36,13 @@ def _short(operator: str) -> str:
 
 
 def _operations(nest: Nest) -> list[str]:
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     for piece in nest.pieces:
         for node in nest.analysis.nodes(piece.value):
             if isinstance(node, Apply):
-                found[node.operation] = None
+                names[node.operation] = None
             elif isinstance(node, Cast):
-                found["cast"] = None
+                names["cast"] = None
         if not piece.is_store:
-            found[piece.kind] = None
-    return list(found)
+            names[piece.kind] = None
+    return list(names)

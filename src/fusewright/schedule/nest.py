@@ -147,12 +147,12 @@ class Nest:
     @cached_property
     def loaded(self) -> dict[str, tuple[tuple[Piece, Access], ...]]:
         """Each buffer that the nest loads, with every place that does."""
-        found: dict[str, list[tuple[Piece, Access]]] = {}
+        accesses: dict[str, list[tuple[Piece, Access]]] = {}
         for piece in self.pieces:
             for load in piece.loads(self.analysis):
                 access = Access(load.buffer, load.index, not load.indirect)
-                found.setdefault(load.buffer, []).append((piece, access))
-        return {name: tuple(places) for name, places in found.items()}
+                accesses.setdefault(load.buffer, []).append((piece, access))
+        return {name: tuple(places) for name, places in accesses.items()}
 
     def replace_loads(self, replaced: Callable[[Load], Value | None]) -> Nest:
         """The nest with the loads for which `replaced` gives a value replaced by it."""
@@ -191,10 +191,10 @@ Step = Nest | RowStatement
 def step_effects(step: Step, analysis: Analysis) -> Effects:
     """The effects of a step on memory."""
     if not isinstance(step, Nest):
-        known = analysis.effects.get(id(step))
-        if known is None:
-            known = analysis.effects[id(step)] = statement_effects(step)
-        return known
+        effects = analysis.effects.get(id(step))
+        if effects is None:
+            effects = analysis.effects[id(step)] = statement_effects(step)
+        return effects
     bases = tuple(piece.base for piece in step.pieces if piece.base)
     return Effects(tuple(step.loaded), tuple(step.written), bases)
 

@@ -44,14 +44,14 @@ class Memory:
     @staticmethod
     def before(graph: Graph, alive: Sequence[int], released: frozenset[str]) -> Memory:
         """Before the first step. `released`: inputs that go when nobody reads them any more."""
-        made: dict[int, tuple[str, ...]] = {}
+        stored: dict[int, tuple[str, ...]] = {}
         used: dict[int, tuple[str, ...]] = {}
         waiting: dict[str, set[int]] = {}
         for number in alive:
             step = graph.steps[number]
             assert step is not None
             effect = step_effects(step, graph.analysis)
-            made[number] = tuple(n for n in effect.writes if _is_stored(graph, number, n))
+            stored[number] = tuple(n for n in effect.writes if _is_stored(graph, number, n))
             reads = dict.fromkeys((*effect.reads, *effect.overwrites))
             used[number] = tuple(
                 name
@@ -60,7 +60,7 @@ class Memory:
             )
             for name in used[number]:
                 waiting.setdefault(name, set()).add(number)
-        return Memory(graph, made, used, waiting)
+        return Memory(graph, stored, used, waiting)
 
     def copy(self) -> Memory:
         """A copy, on which steps can run without changing this one."""

@@ -101,7 +101,7 @@ def products_as_loops(program: Program, analysis: Analysis) -> Program:
             own = origins.get(statement.outputs[0].name, ())
             origins[part.outputs[0].name] = own
     if len(statements) == len(program.statements) and all(
-        one is other for one, other in zip(statements, program.statements, strict=True)
+        new is other for new, other in zip(statements, program.statements, strict=True)
     ):
         return program
     return replace(program, statements=tuple(statements), origins=origins)

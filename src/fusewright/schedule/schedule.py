@@ -168,7 +168,7 @@ def _chosen_reuses(group: Group, analysis: Analysis) -> tuple[tuple[str, str], .
 
 def _origins(program: Program, nest: Nest) -> tuple[Origin, ...]:
     """Origins of all statements of the nest, each once, in their order."""
-    found: dict[Origin, None] = {}
+    origins: dict[Origin, None] = {}
     for piece in nest.pieces:
-        found.update(dict.fromkeys(program.origins.get(piece.writes[0].buffer, ())))
-    return tuple(found)
+        origins.update(dict.fromkeys(program.origins.get(piece.writes[0].buffer, ())))
+    return tuple(origins)

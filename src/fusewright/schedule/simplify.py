@@ -122,14 +122,14 @@ def _weighted_accesses(nest: Nest) -> Accesses:
     are equal.
     """
     analysis = nest.analysis
-    found: dict[tuple[str, Index], int] = {}
+    weights: dict[tuple[str, Index], int] = {}
     for piece in nest.pieces:
         for write in piece.writes:
-            found[write.buffer, write.index] = analysis.bytes(write.buffer)
+            weights[write.buffer, write.index] = analysis.bytes(write.buffer)
     for piece in nest.pieces:
         for load in piece.loads(analysis):
-            found.setdefault((load.buffer, load.index), analysis.bytes(load.buffer))
-    return tuple((index, weight) for (_, index), weight in found.items())
+            weights.setdefault((load.buffer, load.index), analysis.bytes(load.buffer))
+    return tuple((index, weight) for (_, index), weight in weights.items())
 
 
 def _best_order(loops: Loops, accesses: Accesses, analysis: Analysis) -> Loops:
@@ -182,7 +182,7 @@ def _chains(lists: Mapping[Loops, None], indices: Sequence[Index], analysis: Ana
     """Every loop, with those inside it that it merges with: neighbours that every access walks as
     one.
     """
-    found: dict[Symbol, Loops] = {}
+    chains: dict[Symbol, Loops] = {}
     for loops in lists:
         run: Loops = ()
         for symbol in loops:
@@ -191,8 +191,8 @@ def _chains(lists: Mapping[Loops, None], indices: Sequence[Index], analysis: Ana
                 run = (*run, symbol)
             else:
                 run = (symbol,)
-            found[run[0]] = run
-    return found
+            chains[run[0]] = run
+    return chains
 
 
 def _always_together(before: Symbol, after: Symbol, lists: Mapping[Loops, None]) -> bool:
@@ -223,6 +223,6 @@ def _names(outer: Loops, inner: Iterable[Loops], chains: Chains) -> dict[Symbol,
     names = {symbol: f"i{k}" for k, symbol in enumerate(heads)}
     lists = dict.fromkeys(tuple(s for s in loops if s in chains) for loops in inner)
     for symbol in dict.fromkeys(symbol for symbols in lists for symbol in symbols):
-        taken = {names.get(s) for symbols in lists if symbol in symbols for s in symbols}
-        names[symbol] = next(n for k in count() if (n := f"r{k}") not in taken)
+        used = {names.get(s) for symbols in lists if symbol in symbols for s in symbols}
+        names[symbol] = next(n for k in count() if (n := f"r{k}") not in used)
     return names

@@ -67,11 +67,11 @@ def _split(
     tiles = -(-points // lanes)
     if tiles >= limits.reductions or reduced * lanes < limits.longest_tile:
         return None
-    wanted = -(-limits.chunks // tiles) if limits.shares_chunks else limits.chunks
-    wanted = min(wanted, reduced * lanes // limits.shortest_chunk)
-    if wanted < 2:
+    count = -(-limits.chunks // tiles) if limits.shares_chunks else limits.chunks
+    count = min(count, reduced * lanes // limits.shortest_chunk)
+    if count < 2:
         return None
-    return _partial_and_total(statement, body, analysis, wanted, chunk_first=lanes > 1)
+    return _partial_and_total(statement, body, analysis, count, chunk_first=lanes > 1)
 
 
 def _lanes(body: Reduction, limits: Limits, analysis: Analysis) -> int:
@@ -103,30 +103,30 @@ def _partial_and_total(
     statement: ComputedBuffer,
     body: Reduction,
     analysis: Analysis,
-    wanted: int,
+    count: int,
     *,
     chunk_first: bool,
 ) -> tuple[ComputedBuffer, ComputedBuffer]:
-    """Partial results of about as many chunks as are `wanted`, which are the outermost loop where
+    """Partial results of about `count` chunks, which are the outermost loop where
     `chunk_first`, else the innermost; and their combination.
     """
     (output,) = statement.outputs
     cut = max(body.reduction_loops, key=lambda symbol: analysis.hint(extent(symbol)))
-    chunks = _chunks(extent(cut), min(wanted, analysis.hint(extent(cut))))
+    chunks = _chunks(extent(cut), min(count, analysis.hint(extent(cut))))
     length = (extent(cut) + chunks - 1) // chunks
-    kept = tuple(
+    remaining = tuple(
         loop(f"i{place + chunk_first}", extent(symbol)) for place, symbol in enumerate(body.loops)
     )
-    chunk = loop("i0" if chunk_first else f"i{len(kept)}", chunks)
+    chunk = loop("i0" if chunk_first else f"i{len(remaining)}", chunks)
     rest = loop(cut.name, length)
     place = chunk.index * length + rest.index
     make = analysis.expressions
-    renamed = {old: new.index for old, new in zip(body.loops, kept, strict=True) if old != new}
+    renamed = {old: new.index for old, new in zip(body.loops, remaining, strict=True) if old != new}
     value = make.substitute(body.value, {**renamed, cut: place})
     if length * chunks != extent(cut):
         inside = make.apply("lt", make.index(place), make.index(extent(cut)))
         value = make.masked(inside, value, neutral(body.kind, value.dtype))
-    loops = (chunk, *kept) if chunk_first else (*kept, chunk)
+    loops = (chunk, *remaining) if chunk_first else (*remaining, chunk)
     size = tuple(map(extent, loops))
     layout = Layout(
         dtype=value.dtype,
@@ -159,12 +159,12 @@ def _total(
     return Reduction(loops=body.loops, reduction_loops=(over,), kind=body.kind, value=value)
 
 
-def _chunks(extent: Index, wanted: int) -> int:
+def _chunks(extent: Index, count: int) -> int:
     """A number of chunks that divides the extent, at least half of what is wanted and at most
     twice; where none does, as many as are wanted.
     """
-    fitting = [n for n in range(max(2, wanted // 2), 2 * wanted + 1) if extent % n == 0]
-    return min(fitting, key=lambda n: (abs(n - wanted), n)) if fitting else wanted
+    fitting = [n for n in range(max(2, count // 2), 2 * count + 1) if extent % n == 0]
+    return min(fitting, key=lambda n: (abs(n - count), n)) if fitting else count
 
 
 def _fresh(name: str, analysis: Analysis) -> str:

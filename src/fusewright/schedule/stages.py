@@ -85,8 +85,8 @@ def build_group(
     placed = _Placement(nest, leaves_memory).run()
     stages = _stages(placed, nest.analysis)
     local = [p.local for p in placed if p.local is not None]
-    local.extend(one for p in placed for one in p.locals)
-    reads, writes = _memory(stages, {one.name for one in local}, nest.analysis)
+    local.extend(variable for p in placed for variable in p.locals)
+    reads, writes = _memory(stages, {variable.name for variable in local}, nest.analysis)
     used = _locals_used(stages, local)
     return Group(
         name=name,
@@ -199,10 +199,10 @@ def _stages(placed: list[Placed], analysis: Analysis) -> tuple[Stage, ...]:
     """One stage for each level and loops; results of reductions that memory needs are stored one
     level later.
     """
-    found: dict[tuple[int, tuple[Symbol, ...]], list[Action]] = {}
+    actions_of: dict[tuple[int, tuple[Symbol, ...]], list[Action]] = {}
 
     def add(level: int, inner: tuple[Symbol, ...], action: Action) -> None:
-        found.setdefault((level, inner), []).append(action)
+        actions_of.setdefault((level, inner), []).append(action)
 
     for item in placed:
         for action in _actions(item):
@@ -212,7 +212,7 @@ def _stages(placed: list[Placed], analysis: Analysis) -> tuple[Stage, ...]:
                 value = analysis.expressions.load(local.name, ZERO, local.dtype)
                 store = Store(buffer=write.buffer, index=write.index, value=value)
                 add(item.level + 1, (), store)
-    ordered = sorted(found.items(), key=lambda entry: entry[0][0])
+    ordered = sorted(actions_of.items(), key=lambda entry: entry[0][0])
     return tuple(Stage(inner=inner, actions=tuple(actions)) for (_, inner), actions in ordered)
 
 
@@ -264,7 +264,7 @@ def _memory(
 
 def _locals_used(stages: tuple[Stage, ...], local: list[Local]) -> tuple[Local, ...]:
     """Locals in the order in which stages write them."""
-    by_name = {one.name: one for one in local}
+    by_name = {variable.name: variable for variable in local}
     order: dict[str, None] = {}
     for stage in stages:
         for action in stage.actions:

@@ -31,9 +31,9 @@ def scalar(scope: Scope, index: Index) -> Register:
     if index.is_constant:
         return scope.integer(index.constant)
     key = ("index", scope.expression_key(index))
-    known = scope.recall(key)
-    if known is not None:
-        return known
+    register = scope.recall(key)
+    if register is not None:
+        return register
     parts = sorted(
         ((_term_level(scope, atoms), number) for number, (_, atoms) in enumerate(index.terms))
     )
@@ -100,11 +100,11 @@ def vector(scope: Scope, index: Index, element: str = "i64") -> Register:
     lanes = scope.lanes
     assert lanes is not None
     key = ("vector", scope.expression_key(index), element, lanes.count)
-    known = scope.recall(key)
-    if known is None:
+    register = scope.recall(key)
+    if register is None:
         with scope.at(_vector_level(scope, index)):
-            known = scope.remember(key, _write_vector(scope, index, element))
-    return known
+            register = scope.remember(key, _write_vector(scope, index, element))
+    return register
 
 
 def _vector_level(scope: Scope, index: Index) -> int:
@@ -193,15 +193,15 @@ def address_from(scope: Scope, base: Register, index: Index, element: str) -> Re
     for level in sorted(by_level):
         part = by_level[level]
         key = ("address", pointer.text, scope.expression_key(part), element)
-        known = scope.recall(key)
-        if known is None:
+        address = scope.recall(key)
+        if address is None:
             with scope.at(level):
                 offset = scalar(scope, part)
-                known = scope.b.emit(
+                address = scope.b.emit(
                     POINTER, f"getelementptr {element}, ptr {pointer.text}, i64 {offset.text}"
                 )
-                scope.remember(key, known)
-        pointer = known
+                scope.remember(key, address)
+        pointer = address
     return pointer
 
 

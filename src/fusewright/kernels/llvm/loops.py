@@ -90,11 +90,11 @@ class Loops:
 
     def _with_lanes(self, lanes: Lanes, body: Callable[[], None]) -> None:
         scope = self.scope
-        kept, scope.lanes = scope.lanes, lanes
+        outer_lanes, scope.lanes = scope.lanes, lanes
         scope.b.inlines = lanes.mask is None or not lanes.mask.text.startswith("%")
         body()
         scope.b.inlines = True
-        scope.lanes = kept
+        scope.lanes = outer_lanes
 
     def inner_loops(self, stage: Stage, body: Callable[[], None]) -> None:
         """The inner loops of a stage around `body`, the lane loop innermost."""

@@ -218,13 +218,13 @@ def _cut(symbols: Sequence[Symbol], turns: int | None, step: int) -> tuple[int, 
     """
     if turns is None:
         return (0, 1) if len(symbols) > 1 else (0, 128)
-    wanted = math.isqrt(turns)
+    root = math.isqrt(turns)
     outside = 1
     for level, symbol in enumerate(symbols):
         is_last = level == len(symbols) - 1
         count = max(1, int(extent(symbol)) // (step if is_last else 1))
-        if is_last or outside * count >= wanted:
-            length = count // max(1, wanted // outside)
+        if is_last or outside * count >= root:
+            length = count // max(1, root // outside)
             return level, max(16 if is_last else 1, length)
         outside *= count
     raise AssertionError("a stage that reduces has a loop")
@@ -256,10 +256,10 @@ def _step(loops: Loops, stage: Stage, running: Running) -> None:
     """Take the current element(s) in."""
     scope = loops.scope
     mask = None if scope.lanes is None or loops.plan.outer_lane is not None else scope.lanes.mask
-    taken: State = (running.value(),)
+    state: State = (running.value(),)
     if running.reducer.keeps_position:
-        taken = (*taken, _position(loops, stage))
-    running.by_width[scope.lane_count].take_in(scope.b, taken, mask)
+        state = (*state, _position(loops, stage))
+    running.by_width[scope.lane_count].take_in(scope.b, state, mask)
 
 
 def _position(loops: Loops, stage: Stage) -> Register:

@@ -69,11 +69,11 @@ class Reducer:
             return 0 if lowest else (1 << bits) - 1
         return -(1 << (bits - 1)) if lowest else (1 << (bits - 1)) - 1
 
-    def step(self, b: Builder, state: State, taken: State) -> State:
+    def step(self, b: Builder, state: State, new: State) -> State:
         """Combine two states of equal width; what is in `state` came first."""
         if self.keeps_position:
-            return self._better(b, state, taken)
-        return (self._combine(b, state[0], taken[0]),)
+            return self._better(b, state, new)
+        return (self._combine(b, state[0], new[0]),)
 
     def _combine(self, b: Builder, x: Register, y: Register) -> Register:
         prefix = "f" if self.dtype.is_float else ""
@@ -95,9 +95,9 @@ class Reducer:
             return b.intrinsic(f"{sign}{self.kind}", x, y)
         return b.intrinsic(f"{self.kind}imum", x, y, flags="nsz ")
 
-    def _better(self, b: Builder, state: State, taken: State) -> State:
+    def _better(self, b: Builder, state: State, new: State) -> State:
         """The greater (smaller) value, NaN above all, and the lower position of equals."""
-        (x, at_x), (y, at_y) = state, taken
+        (x, at_x), (y, at_y) = state, new
         relation = "gt" if self.kind == "argmax" else "lt"
         unsigned = self.dtype.kind == "unsigned"
         better = b.compare(relation, y, x, unsigned=unsigned)
@@ -181,11 +181,11 @@ class Accumulator:
         for register, slot in zip(state, self.slots, strict=True):
             b.line(f"store {register.type} {register.text}, ptr {slot.text}")
 
-    def take_in(self, b: Builder, taken: State, mask: Register | None) -> None:
+    def take_in(self, b: Builder, new: State, mask: Register | None) -> None:
         """One more vector; lanes outside of the mask change nothing."""
         if mask is not None:
             neutral = self.reducer.start(b, self.lanes)
-            taken = tuple(
-                b.select(mask, part, other) for part, other in zip(taken, neutral, strict=True)
+            new = tuple(
+                b.select(mask, part, other) for part, other in zip(new, neutral, strict=True)
             )
-        self.write(b, self.reducer.step(b, self.read(b), taken))
+        self.write(b, self.reducer.step(b, self.read(b), new))

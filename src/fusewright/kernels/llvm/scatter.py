@@ -25,16 +25,16 @@ def accumulate(scope: Scope, action: Accumulate, dtype: DType) -> None:
     if action.mode != "store":
         kind = VectorType(MEMORY[dtype])
         element = b.emit(kind, f"load {kind}, ptr {pointer.text}, align {dtype.bytes}")
-        held = from_memory(b, element, dtype)
-        value = _combined(scope, action, dtype, held, value)
+        current = from_memory(b, element, dtype)
+        value = _combined(scope, action, dtype, current, value)
     stored = to_memory(b, value, dtype)
     b.line(f"store {stored.type} {stored.text}, ptr {pointer.text}, align {dtype.bytes}")
 
 
 def _combined(
-    scope: Scope, action: Accumulate, dtype: DType, held: Register, value: Register
+    scope: Scope, action: Accumulate, dtype: DType, current: Register, value: Register
 ) -> Register:
-    """`held` and `value` combined; half types in single precision, bools as eager does: `add` is
+    """`current` and `value` combined; half types in single precision, bools as eager does: `add` is
     or."""
     b = scope.b
     operation = OPERATIONS[action.mode]
@@ -44,7 +44,7 @@ def _combined(
     operands = Operands(
         b=b,
         dtype=compute,
-        values=(convert(b, held, dtype, compute), convert(b, value, dtype, compute)),
+        values=(convert(b, current, dtype, compute), convert(b, value, dtype, compute)),
         constants=(None, None),
     )
     return convert(b, apply(operation, operands), compute, dtype)

@@ -129,12 +129,12 @@ class Scope:
     def at(self, level: int) -> Iterator[None]:
         """Write at an outer level; what is written there must not open basic blocks."""
         assert level <= self.depth, "what is written further out is wanted here"
-        kept = self.b.level
+        outer_level = self.b.level
         self._write_to(level)
         try:
             yield
         finally:
-            self._write_to(kept)
+            self._write_to(outer_level)
 
     def _write_to(self, level: int) -> None:
         self.b.level, self.b.lines = level, self.levels[level].lines
@@ -175,8 +175,8 @@ class Scope:
 
     def forget(self, level: int) -> None:
         """Use nothing again that was written at `level` or further in: memory has changed."""
-        for kept in self.levels[level:]:
-            kept.known.clear()
+        for inner in self.levels[level:]:
+            inner.known.clear()
 
     @contextmanager
     def level(self, *symbols: Symbol, is_floor: bool = False) -> Iterator[Level]:
@@ -290,9 +290,9 @@ class Scope:
         if lanes == 1 or value.type.lanes == lanes:
             return value
         key = ("spread", value.text, value.type, lanes)
-        known = self.recall(key)
-        if known is not None:
-            return known
+        register = self.recall(key)
+        if register is not None:
+            return register
         with self.at(value.level):
             return self.remember(key, self.b.splat(value, lanes))
 

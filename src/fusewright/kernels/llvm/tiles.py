@@ -26,25 +26,25 @@ from fusewright.kernels.llvm.mathematics.registry import GENERATORS, Definition
 
 def transposed_loads(group: Group, lane: Symbol, tile: Symbol) -> tuple[Load, ...]:
     """Loads that step along `tile` from element to element, and along `lane` in larger steps."""
-    found: dict[int, Load] = {}
+    loads: dict[int, Load] = {}
     masked = _under_masks(group)
     for stage in group.stages:
         for node in analysis.stage_values(stage):
             if isinstance(node, Load) and not node.indirect and id(node) not in masked:
                 step = node.index.stride(lane)
                 if step is not None and step != 0 and step != 1 and node.index.stride(tile) == 1:
-                    found[id(node)] = node
-    return tuple(found.values())
+                    loads[id(node)] = node
+    return tuple(loads.values())
 
 
 def _under_masks(group: Group) -> set[int]:
     """Identities of the values that stand below a mask anywhere."""
-    found: set[int] = set()
+    ids: set[int] = set()
     for stage in group.stages:
         for node in analysis.stage_values(stage):
             if isinstance(node, Masked):
-                found |= {id(inner) for inner in postorder((node.value,))}
-    return found
+                ids |= {id(inner) for inner in postorder((node.value,))}
+    return ids
 
 
 def choose_tile(group: Group, lane: Symbol) -> Symbol | None:

@@ -67,11 +67,11 @@ class _Rewriter:
         self.place = 0
 
     def stages(self) -> tuple[AxisStage, ...]:
-        made = []
+        results = []
         for place, stage in enumerate(self.group.stages):
             self.place = place
-            made.append(self.stage(stage))
-        return tuple(made)
+            results.append(self.stage(stage))
+        return tuple(results)
 
     def stage(self, stage: Stage) -> AxisStage:
         axis = self.tiling.inner[self.place]
@@ -82,8 +82,8 @@ class _Rewriter:
                 assert axis is not None, f"row {action.buffer} is stored outside a loop"
                 row = _Row(axis, action.index, action.value, self.place)
                 self.rows[action.buffer] = row
-        kept = [action for action in actions if self.is_kept(action)]
-        return AxisStage(axis, tuple(kept))
+        needed = [action for action in actions if self.is_kept(action)]
+        return AxisStage(axis, tuple(needed))
 
     def is_kept(self, action: Action) -> bool:
         """A row that no tile holds needs no store."""
@@ -99,9 +99,9 @@ class _Rewriter:
                 return Reduce(targets=targets, kind=kind, value=self.value(value, loops))
             case Accumulate(buffer=buffer, index=index, mode=mode, value=value):
                 loaded = {
-                    behind.symbol: place_of(self.value(behind, loops))
-                    for behind in action.indirect
-                    if isinstance(behind, Indirect)
+                    indirect.symbol: place_of(self.value(indirect, loops))
+                    for indirect in action.indirect
+                    if isinstance(indirect, Indirect)
                 }
                 place = index.substitute({**loops, **loaded})
                 return Accumulate(

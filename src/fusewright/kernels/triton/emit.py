@@ -117,8 +117,8 @@ def _warps(tiling: Tiling) -> int:
     for axis in tiling.outer:
         elements *= axis.block
     elements *= max((axis.block for axis in tiling.inner if axis is not None), default=1)
-    each = 8 if elements <= TILE else 16
-    return max(1, min(16, elements // (32 * each)))
+    elements_a_lane = 8 if elements <= TILE else 16
+    return max(1, min(16, elements // (32 * elements_a_lane)))
 
 
 class _KernelWriter:
@@ -262,9 +262,9 @@ class _KernelWriter:
         # Where an axis has one point, its variable is 0: it gives the address the tile's shape.
         along = (*self.tiling.outer, *(() if axis is None else (axis,)))
         shaped = index
-        for one in along:
-            if one.extent == 1 and one.symbol not in index.free():
-                shaped = shaped + one.symbol
+        for dimension in along:
+            if dimension.extent == 1 and dimension.symbol not in index.free():
+                shaped = shaped + dimension.symbol
         address = self.values.address(buffer, shaped)
         mask = self.values.mask_of(self.values.index_axes(index))
         text = self.values.typed(value)
@@ -305,8 +305,8 @@ class _KernelWriter:
             masked = self.masked(value, axis, least)
             places = f"tl.broadcast_to({axis.name}, {self.shape(axis)})"
             pair = f"({masked}, {places})"
-            found = f"tl.reduce({pair}, {position}, functions.{action.kind}, keep_dims=True)"
-            self.body.add(f"_, {targets[0]} = {found}")
+            result = f"tl.reduce({pair}, {position}, functions.{action.kind}, keep_dims=True)"
+            self.body.add(f"_, {targets[0]} = {result}")
             self.body.add(f"{targets[0]} = {targets[0]}.to(tl.int64)")
         else:
             plain = PLAIN[action.kind][dtype.kind]
@@ -382,12 +382,12 @@ class _KernelWriter:
         name = action.targets[0]
         if action.kind == "welford":
             parts = ", ".join(f"{name}_{part}" for part in ("mean", "deviation", "weight"))
-            found = f"tl.reduce(({parts}), {axis.position}, functions.welford, keep_dims=True)"
-            self.body.add(f"{', '.join(targets)}, _ = {found}")
+            result = f"tl.reduce(({parts}), {axis.position}, functions.welford, keep_dims=True)"
+            self.body.add(f"{', '.join(targets)}, _ = {result}")
         elif action.kind in ARGUMENT:
             pair = f"({name}_value, {name}_place)"
-            found = f"tl.reduce({pair}, {axis.position}, functions.{action.kind}, keep_dims=True)"
-            self.body.add(f"_, {name} = {found}")
+            result = f"tl.reduce({pair}, {axis.position}, functions.{action.kind}, keep_dims=True)"
+            self.body.add(f"_, {name} = {result}")
             self.body.add(f"{name} = {name}.to(tl.int64)")
         else:
             dtype = action.value.dtype

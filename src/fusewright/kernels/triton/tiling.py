@@ -260,14 +260,14 @@ def _row_block(length: Index) -> int:
 
 def _unit_loops(group: Group) -> set[Symbol]:
     """The loops along which some access over several loops is contiguous."""
-    found: set[Symbol] = set()
+    symbols: set[Symbol] = set()
     for stage in group.stages:
         for index in _indices(stage):
             moving = [s for s in group.outer if index.stride(s) != 0 and extent_hint(s) > 1]
             units = [symbol for symbol in moving if index.stride(symbol) == 1]
             if len(moving) > 1 and len(units) == 1 and extent_hint(units[0]) >= 16:
-                found.add(units[0])
-    return found
+                symbols.add(units[0])
+    return symbols
 
 
 def _contiguous_along_outer(group: Group) -> bool:

@@ -83,23 +83,23 @@ class Writer:
         """Learn the guards of the values below `roots`, and which indices are only compared."""
         order = list(postorder(roots))
         self.values = {id(value): value for value in order}
-        found: dict[int, Guards] = {id(root): () for root in roots}
+        guards: dict[int, Guards] = {id(root): () for root in roots}
         compared: dict[int, bool] = {}
         for value in reversed(order):
-            here = found[id(value)]
+            here = guards[id(value)]
             only = isinstance(value, Apply) and value.operation in COMPARISONS
             only = only and all(isinstance(a, IndexValue | Constant) for a in children(value))
             for child in children(value):
                 below = here
                 if isinstance(value, Masked) and child is value.value:
                     below = here if value.mask in here else (*here, value.mask)
-                known = found.get(id(child))
-                found[id(child)] = (
-                    below if known is None else tuple(mask for mask in known if mask in below)
+                others = guards.get(id(child))
+                guards[id(child)] = (
+                    below if others is None else tuple(mask for mask in others if mask in below)
                 )
                 if isinstance(child, IndexValue):
                     compared[id(child)] = only and compared.get(id(child), True)
-        self.guards = found
+        self.guards = guards
         self.plain_indices = {name for name, only in compared.items() if only}
         for value in order:
             self.varying[id(value)] = self._axes_of(value)
@@ -110,17 +110,17 @@ class Writer:
 
     def _axes_of(self, value: Value) -> frozenset[Axis]:
         """The same, from what the values below have."""
-        found = frozenset[Axis]().union(*(self.axes_of(child) for child in children(value)))
+        axes = frozenset[Axis]().union(*(self.axes_of(child) for child in children(value)))
         match value:
             case Load(index=index):
-                found |= self.index_axes(self.at_start(index))
+                axes |= self.index_axes(self.at_start(index))
             case IndexValue(index=index) | Random(position=index):
-                found |= self.index_axes(index)
+                axes |= self.index_axes(index)
         if isinstance(value, Load) and value.buffer in self.local_names:
-            found |= self.outer
+            axes |= self.outer
         if isinstance(value, Load | Indirect):
-            found = found.union(*(self.axes_of(mask) for mask in self.guards[id(value)]))
-        return found
+            axes = axes.union(*(self.axes_of(mask) for mask in self.guards[id(value)]))
+        return axes
 
     def index_axes(self, index: Index) -> frozenset[Axis]:
         return frozenset(self.axes[symbol] for symbol in index.free() if symbol in self.axes)
@@ -279,19 +279,19 @@ class Writer:
 
     def touched(self, value: Load) -> frozenset[Axis]:
         """The axes behind the address of a load, loaded indices included."""
-        found = self.index_axes(self.at_start(value.index))
-        for behind in value.indirect:
-            found |= self.axes_of(behind)
-        return found
+        axes = self.index_axes(self.at_start(value.index))
+        for index_value in value.indirect:
+            axes |= self.axes_of(index_value)
+        return axes
 
     def otherwise(self, value: Load, guards: Guards) -> str:
         """The value of masked lanes: the one that each `Masked` around wants, if all agree."""
-        wanted = {
+        fillers = {
             number_text(node.otherwise.value, is_float=node.dtype.is_float)
             for node in self.values.values()
             if isinstance(node, Masked) and node.value is value and guards == (node.mask,)
         }
-        return f", other={wanted.pop()}" if len(wanted) == 1 else ""
+        return f", other={fillers.pop()}" if len(fillers) == 1 else ""
 
     def is_masked_load(self, value: Masked, load: Load) -> bool:
         """Whether the load itself already gives the mask's other value."""

@@ -18,14 +18,14 @@ def _power(b: Builder, x: Register, y: Register) -> Register:
     b.line(f"{exponent} = phi {kind} [ {y.text}, %entry ], [ {next_exponent}, %square ]")
     b.line(f"{base} = phi {kind} [ {x.text}, %entry ], [ {next_base}, %square ]")
     b.line(f"{power} = phi {kind} [ {one}, %entry ], [ {next_power}, %square ]")
-    held, squared, result = (Register(b, t, kind) for t in (exponent, base, power))
+    bits, squared, result = (Register(b, t, kind) for t in (exponent, base, power))
     product = result * squared
-    odd = (held & 1).unequal(0)
+    odd = (bits & 1).unequal(0)
     b.line(
         f"{next_power} = select {odd.type} {odd.text}, {kind} {product.text}, {kind} {result.text}"
     )
     b.line(f"{next_base} = mul {kind} {squared.text}, {squared.text}")
-    b.line(f"{next_exponent} = lshr {kind} {held.text}, {one}")
+    b.line(f"{next_exponent} = lshr {kind} {bits.text}, {one}")
     left = Register(b, next_exponent, kind).unequal(0)
     if kind.lanes > 1:
         name = f"llvm.vector.reduce.or.{left.type.suffix}"

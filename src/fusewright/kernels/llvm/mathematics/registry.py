@@ -94,10 +94,10 @@ def definitions(names: list[str], has_scalef: bool = False) -> list[str]:
     def visit(name: str) -> None:
         if name in texts:
             return
-        found = definition(name, has_scalef)
-        for callee in found.required:
+        entry = definition(name, has_scalef)
+        for callee in entry.required:
             visit(callee)
-        texts[name] = found.text
+        texts[name] = entry.text
 
     for name in names:
         visit(name)
