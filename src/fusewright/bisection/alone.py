@@ -99,7 +99,7 @@ def show_kernel(loops: str, inputs: Mapping[str, torch.Tensor], *, sizes: Mappin
 
 
 def compile_seconds(graph: fx.GraphModule, inputs: Sequence[Any]) -> float:
-    """How long compiling a graph takes. Raises what that raises."""
+    """The time that compiling a graph takes. Raises the exceptions of the compile."""
     began = time.perf_counter()
     compile_graph(graph, inputs, CompileContext(options=Options(strict=True)))
     return time.perf_counter() - began
@@ -108,7 +108,9 @@ def compile_seconds(graph: fx.GraphModule, inputs: Sequence[Any]) -> float:
 def kernel_trouble(
     group: Group, inputs: Mapping[str, torch.Tensor], sizes: Mapping[str, Any]
 ) -> KernelDiffers | None:
-    """What is wrong with the kernel of a group, for what the group reads, by buffer."""
+    """The trouble with the kernel of a group, given the contents that the group reads, by
+    buffer.
+    """
     device = next((value.device for value in inputs.values()), torch.device("cpu"))
     evaluation = Evaluation(dict(sizes), False, device)
     for buffer in group.reads:
@@ -127,7 +129,7 @@ def kernel_trouble(
 
 
 def described(trouble: Trouble) -> str:
-    """What is wrong, in a line or two."""
+    """The trouble with it, in a line or two."""
     if trouble.differs is None:
         return f"stage {trouble.stage} raises {type(trouble.error).__name__}: {trouble.error}"
     differs = trouble.differs

@@ -31,7 +31,7 @@ from fusewright.ir.origin import Origin
 from fusewright.records import field, record
 
 SHRINKING_SECONDS: Final = 20.0
-"""How long `bisect` tries to make the graph of a program that it writes smaller."""
+"""The time for which `bisect` tries to make the graph of a program that it writes smaller."""
 
 
 @record(kw_only=True)
@@ -50,7 +50,9 @@ class Finding:
     """`value`, `NaN`, `infinite`, `strides`, `shape`, `dtype`, `type`, `memory` or `crash`."""
 
     what: str
-    """What differs: `result 0`, `gradient of input 1`, `input 2 after the call`, or a buffer."""
+    """The value that differs: `result 0`, `gradient of input 1`, `input 2 after the call`, or a
+    buffer.
+    """
 
     detail: str
     """The difference, or the exception, in words."""
@@ -65,7 +67,7 @@ class Finding:
     """Eager's."""
 
     wrong: int
-    """How many elements differ."""
+    """The number of elements that differ."""
 
     elements: int
     program: Path | None
@@ -99,10 +101,10 @@ class Finding:
 
 @record(kw_only=True)
 class Bisection:
-    """What `bisect` found."""
+    """The outcome of `bisect`."""
 
     finding: Finding | None
-    """None: nothing differs by more than rounding explains."""
+    """The first wrong step; None: nothing differs by more than rounding explains."""
 
     graphs: int
     """Captured graphs that were checked."""
@@ -180,7 +182,7 @@ class _Search:
     finding: Finding | None = None
     graphs: int = 0
     counts: list[int] = field(default_factory=list)
-    """By call of a checked half: how many launches were compared."""
+    """The number of launches compared in each call of a checked half."""
 
     def check(self, graph: fx.GraphModule, inputs: Sequence[Any]) -> None:
         """Check one graph, unless an earlier one went wrong."""

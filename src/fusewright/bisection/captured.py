@@ -51,7 +51,7 @@ def check_capture(
     keywords: Mapping[str, Any],
     check: Check,
 ) -> Trouble | None:
-    """What is wrong with what capture makes of a call; its graphs, run eagerly, are handed to
+    """The trouble with what capture makes of a call; its graphs, run eagerly, are handed to
     `check`. The target and its arguments stay as they are. Raises what the call itself raises.
     """
     target = original_of(target)
@@ -104,7 +104,7 @@ def _is_internal(event: Any) -> bool:
 
 
 def _place(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Location:
-    """Where a target is defined."""
+    """The place where a target is defined."""
     is_module = isinstance(target, torch.nn.Module)
     method = type(target).forward if is_module else None
     code = getattr(method, "__code__", None)

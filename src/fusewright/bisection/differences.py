@@ -10,13 +10,13 @@ import torch
 from fusewright.records import record
 
 SLACK: Final = 8
-"""How many times the error of eager, or of noise, an error may be."""
+"""The factor by which an error may exceed that of eager, or of noise."""
 
 UNITS: Final = 16
 """An error of so many units of rounding is none, however exact eager is."""
 
 WITHOUT_REFERENCE: Final = 4096
-"""The same where there is no reference in double precision but eager's own result."""
+"""The factor where there is no reference in double precision but eager's own result."""
 
 
 @record(kw_only=True)
@@ -33,7 +33,7 @@ class Expected:
 
 @record(kw_only=True)
 class Difference:
-    """How a value differs."""
+    """The difference of a value."""
 
     kind: str
     """`type`, `dtype`, `shape`, `strides`, `NaN`, `infinite` or `value`."""
@@ -46,13 +46,13 @@ class Difference:
 
     eager_error: float | None = None
     wrong: int = 0
-    """How many elements differ."""
+    """The number of elements that differ."""
 
     elements: int = 0
 
 
 def difference(value: Any, expected: Expected) -> Difference | None:
-    """How `value` differs from what is expected; None: it does not."""
+    """The difference of `value` from the expected one; None where there is none."""
     eager = expected.eager
     if not isinstance(eager, torch.Tensor) or not isinstance(value, torch.Tensor):
         return _of_objects(value, eager)

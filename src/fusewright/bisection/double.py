@@ -20,7 +20,7 @@ WIDER: Final = {
     torch.complex64: torch.complex128,
     torch.complex32: torch.complex128,
 }
-"""By type, the one that has the same numbers in double precision."""
+"""The type that has the same numbers in double precision, by type."""
 
 EXACT: Final = frozenset(
     str.split(

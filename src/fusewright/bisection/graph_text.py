@@ -13,7 +13,7 @@ import torch
 from torch import fx
 
 FUNCTION: Final = "program"
-"""What the function is called."""
+"""The name of the function."""
 
 WIDTH: Final = 100
 """The longest line of a text in base 85."""

@@ -46,12 +46,12 @@ class KernelDiffers(FusewrightError):
         self.kernel = kernel
         self.group = group
         self.buffer = buffer
-        """What it writes wrong; empty where it raised."""
+        """The buffer that it writes wrong; empty where it raised."""
         self.differs = differs
-        """None where it raised."""
+        """The difference; None where it raised."""
         self.cause = cause
         self.inputs = dict(inputs)
-        """What it was given, by buffer: elements as they lie in memory."""
+        """Its inputs, by buffer: elements as they lie in memory."""
         self.sizes = dict(sizes)
         what = f"{type(cause).__name__}: {cause}" if differs is None else differs.detail
         super().__init__(f"kernel {kernel}, {buffer}: {what}")
@@ -64,10 +64,12 @@ class KernelCheck:
     schedule: Schedule
     context: CompileContext
     checked: int = 0
-    """How many launches were compared."""
+    """The number of launches compared."""
 
     def run_group(self) -> RunGroup:
-        """What to run groups by. Its calls raise KernelDiffers for the first that is wrong."""
+        """The function to run groups by. Its calls raise KernelDiffers for the first that
+        is wrong.
+        """
         kernels = define_kernels(self.schedule, self.context)
         known = {kernel.name: kernel for kernel in kernels.definitions}
         loaded: dict[str, Callable[..., Any]] = {}
@@ -146,7 +148,7 @@ def load(kernel: Kernel) -> Callable[..., Any]:
 
 
 def _arguments(kernel: Kernel, launch: Launch, evaluation: Evaluation) -> list[Any]:
-    """What a launch passes: tensors, sizes, units of work, and on the CPU the grain."""
+    """The arguments of a launch: tensors, sizes, units of work, and on the CPU the grain."""
     tensors = [evaluation.view(name, evaluation.layouts[name]) for name in launch.buffers]
     sizes = evaluation.numbers(launch.sizes)
     units = evaluation.number(launch.units)
@@ -157,7 +159,7 @@ def _arguments(kernel: Kernel, launch: Launch, evaluation: Evaluation) -> list[A
 def _expected(
     group: Group, read: Mapping[str, torch.Tensor], evaluation: Evaluation
 ) -> dict[str, Expected]:
-    """What a group writes, by buffer: with the types that it has, and in double precision."""
+    """The results of a group, by buffer: with the types that it has, and in double precision."""
     native = _evaluated(group, read, evaluation, float64=False)
     exact = _evaluated(group, read, evaluation, float64=True)
     dtypes = [one.dtype for one in (*read.values(), *native.values()) if one.is_floating_point()]
@@ -190,7 +192,7 @@ def _disturbed(
 def _evaluated(
     group: Group, read: Mapping[str, torch.Tensor], around: Evaluation, *, float64: bool
 ) -> dict[str, torch.Tensor]:
-    """What a group writes when it is evaluated on copies of what it reads."""
+    """The results of a group evaluated on copies of its inputs."""
     evaluation = Evaluation(dict(around.sizes), float64, around.device)
     evaluation.layouts = dict(around.layouts)
     for name, value in read.items():

@@ -27,7 +27,7 @@ class Observation:
     """All that can be seen of one call."""
 
     values: dict[str, Any]
-    """By what they are: `result 0`, `input 1 after the call`, `gradient of input 2`."""
+    """Values by their names: `result 0`, `input 1 after the call`, `gradient of input 2`."""
 
 
 @record(kw_only=True)
@@ -59,7 +59,7 @@ def copies(values: Sequence[Any]) -> list[Any]:
 
 
 def with_histories(leaves: Sequence[Any], like: Sequence[Any]) -> list[Any]:
-    """What a graph is given for `leaves`: a tensor that is no leaf where `like` has none."""
+    """The inputs of a graph for `leaves`: a tensor that is no leaf where `like` has none."""
     return [
         leaf.clone() if isinstance(one, torch.Tensor) and not one.is_leaf else leaf
         for leaf, one in zip(leaves, like, strict=True)
@@ -67,12 +67,12 @@ def with_histories(leaves: Sequence[Any], like: Sequence[Any]) -> list[Any]:
 
 
 def observe(run: Run, inputs: Sequence[Any]) -> Observation:
-    """What `run` does on copies of `inputs`. Raises what it raises."""
+    """The observation of `run` on copies of `inputs`. Raises its exceptions."""
     return _observe(run, inputs, copies(inputs))
 
 
 def expect(graph: fx.GraphModule, inputs: Sequence[Any]) -> Reference:
-    """What a captured graph is to do. Raises what it raises eagerly."""
+    """The expected observation of a captured graph. Raises its exceptions, run eagerly."""
 
     def run(given: list[Any]) -> Any:
         return graph(*given)

@@ -1,5 +1,5 @@
-"""What a function changes outside of its arguments: modules, tensors and optimizers that it reads
-from its closure and from globals. A call that is made several times begins with the same.
+"""State that a function changes outside of its arguments: modules, tensors and optimizers that it
+reads from its closure and from globals. A call that is made several times begins with the same.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Outside:
         )
 
     def values(self) -> Iterator[tuple[str, Any]]:
-        """What can be seen of the state now."""
+        """The values that can be seen of the state now."""
         for name, tensor in self.tensors.items():
             yield f"{name} after the call", tensor.detach().clone()
             yield f"gradient of {name}", _copied(tensor.grad)
@@ -61,7 +61,7 @@ def _copied(gradient: torch.Tensor | None) -> torch.Tensor | None:
 
 
 def _objects(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
-    """What a function reads, by name."""
+    """The objects that a function reads, by name."""
     for name in function.__code__.co_names:
         if name in function.__globals__:
             yield name, function.__globals__[name]

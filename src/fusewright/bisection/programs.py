@@ -18,21 +18,21 @@ from fusewright.compiled import original_of
 from fusewright.records import field, record
 
 CALLS = 2
-"""How many calls of each compiled function are looked at."""
+"""The number of calls of each compiled function that are looked at."""
 
 
 @record(frozen=False, kw_only=True)
 class ProgramBisection:
-    """What was found in a program so far."""
+    """The bisection of a program, as far as it has come."""
 
     folder: Path
     seconds: float
     calls: int = CALLS
     found: list[tuple[str, Bisection]] = field(default_factory=list)
-    """By name of what was compiled."""
+    """Bisections by the name of the compiled function."""
 
     def texts(self) -> list[str]:
-        """What to tell of it, each thing once."""
+        """Messages about it, each of them once."""
         return list(dict.fromkeys(f"{name}\n{found}" for name, found in self.found))
 
     _counts: dict[int, int] = field(default_factory=dict)

@@ -28,14 +28,14 @@ from fusewright.schedule import PASSES
 
 @record(kw_only=True)
 class Trouble:
-    """What is wrong with a graph, and the stage at which it begins to be."""
+    """The trouble with a graph, and the stage at which it begins."""
 
     stage: str
     what: str
-    """What differs: `result 0`; `the stage` where it raises."""
+    """The value that differs: `result 0`; `the stage` where it raises."""
 
     differs: Difference | None
-    """None where the stage raises."""
+    """The difference; None where the stage raises."""
 
     error: Exception | None = None
     origins: tuple[Origin | Location, ...] = ()
@@ -69,7 +69,7 @@ class GraphCheck:
         return cls(graph=graph, inputs=given, expected=expect(graph, given))
 
     def trouble(self, name: str, build: Build) -> Trouble | None:
-        """What is wrong behind a stage."""
+        """The trouble after a stage."""
         try:
             examples = with_histories(copies(self.inputs), self.inputs)
             run = build(self.graph, examples)
@@ -86,7 +86,7 @@ class GraphCheck:
 
 
 def first_trouble(check: GraphCheck, counts: list[int]) -> Trouble | None:
-    """What is wrong behind the first stage behind which something is, with the user's lines."""
+    """The trouble after the first stage that has any, with the user's lines."""
     for stage in stages(counts):
         trouble = check.trouble(stage.name, stage.build)
         if trouble is None:

@@ -70,7 +70,7 @@ def _apply(reduction: Reduction, case: Case, shows: Shows, end: float) -> Case:
 
 
 def _tried(reduction: Reduction, case: Case) -> Iterator[Case | None]:
-    """What a reduction gives; nothing more where it fails on a graph of some odd kind."""
+    """The results of a reduction; none any more where it fails on a graph of some odd kind."""
     try:
         yield from reduction(case)
     except (RuntimeError, TypeError, ValueError, IndexError):

@@ -53,7 +53,7 @@ Build = Callable[[fx.GraphModule, Sequence[Any]], Run]
 """Takes a captured graph as far as a stage, for such inputs, and gives what runs it."""
 
 CompileHalf = Callable[[AtenGraph], Run]
-"""What runs a functional ATen graph: a whole one, or half of a training step."""
+"""Makes what runs a functional ATen graph: a whole one, or half of a training step."""
 
 OPTIONS: Final = Options(strict=True, verify=True)
 
@@ -96,7 +96,7 @@ def staged(
 
 
 def programs_of(graph: AtenGraph) -> dict[str, Callable[..., Any]]:
-    """What runs the conditions and loops of a graph by eager operators, by name."""
+    """Functions that run the conditions and loops of a graph by eager operators, by name."""
     calls = (ControlFlowCall, FormulaCall, LoopCall)
     return {node.name: node.target for node in graph.graph.nodes if isinstance(node.target, calls)}
 
@@ -124,8 +124,8 @@ def scheduled(graph: AtenGraph, passes: Collection[str] = PASSES) -> Run:
 
 
 def compared_steps(graph: AtenGraph, passes: Collection[str] = PASSES) -> Run:
-    """The same; calls raise StepDiffers for the first step that gives a buffer another value than
-    its statement in the program does.
+    """The groups that a graph is scheduled to, compared; calls raise StepDiffers for the first step
+    that gives a buffer another value than its statement in the program does.
     """
     program, schedule = _scheduled(graph, passes)
 
@@ -193,7 +193,7 @@ def stages(counts: list[int]) -> tuple[Stage, ...]:
 
 
 def stages_of_passes() -> tuple[Stage, ...]:
-    """What the stage `scheduling` consists of: grouping, and the passes one by one."""
+    """The parts of the stage `scheduling`: grouping, and the passes one by one."""
     rows = []
     for count in range(len(PASSES) + 1):
         name = f"scheduling, pass {PASSES[count - 1]}" if count else "scheduling, groups"

@@ -35,4 +35,4 @@ RULES: dict[Any, Rule] = {
     **indexing.RULES,
     **gradients.RULES,
 }
-"""By operator."""
+"""Rules by operator."""

@@ -136,6 +136,6 @@ FILLS: dict[Any, Callable[[Tensor, tuple[Any, ...]], Tensor]] = {
         "zeros new_zeros zeros_like",
     ),
 }
-"""By operator that fills memory with numbers: the values, from a tensor like the result and the
+"""The values that an operator fills memory with, from a tensor like the result and the
 arguments.
 """

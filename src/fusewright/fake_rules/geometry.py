@@ -1,4 +1,4 @@
-"""What a tensor looks like in memory, and how torch lays out elementwise results."""
+"""The geometry of tensors in memory, and the layout that torch gives to elementwise results."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ aten = torch.ops.aten
 
 @record
 class Geometry:
-    """What a fresh result looks like; strides are in elements."""
+    """The geometry of a fresh result; strides are in elements."""
 
     dtype: torch.dtype
     size: tuple[int, ...]
@@ -55,7 +55,7 @@ def contiguous(dtype: torch.dtype, size: Sequence[int]) -> Geometry:
 
 
 def facts_of(sizes: Iterable[Any]) -> ShapeFacts | None:
-    """What is known of the symbols in `sizes`; None where all are plain numbers."""
+    """The facts known of the symbols in `sizes`; None where all are plain numbers."""
     for size in sizes:
         if not isinstance(size, int):
             return size.node.facts  # type: ignore[no-any-return]
@@ -68,14 +68,14 @@ def numbers(facts: ShapeFacts, indices: Iterable[Index]) -> tuple[Any, ...]:
 
 
 def at_least_one(size: int) -> int:
-    """What a dimension of this size multiplies outer strides by."""
+    """The factor by which a dimension of this size multiplies outer strides."""
     if isinstance(size, int):
         return max(size, 1)
     return torch.sym_max(size, 1)
 
 
 def extent(size: Sequence[int], stride: Sequence[int], offset: Any = 0) -> int:
-    """How many elements a storage must have to hold a tensor of this geometry."""
+    """The number of elements a storage must have to hold a tensor of this geometry."""
     facts = facts_of((*size, *stride, offset))
     reach: Any = (offset if facts is None else index_of(offset)) + 1
     for count, step in zip(size, stride, strict=True):
@@ -102,7 +102,7 @@ def is_channels_last(x: Tensor) -> bool:
 
 
 _CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
-"""By rank: the memory format."""
+"""The memory format of each rank."""
 
 
 def suggests_channels_last(x: Tensor) -> bool:

@@ -20,7 +20,7 @@ from fusewright.fake_rules.geometry import (
 )
 
 MOST_DIMENSIONS = 64
-"""How many dimensions a tensor may have that torch reduces."""
+"""The number of dimensions that a tensor reduced by torch may have."""
 
 
 def _reduced_size(x: Tensor, dims: Any, keepdim: bool) -> tuple[int, ...] | None:

@@ -1,4 +1,4 @@
-"""What operators require of their arguments' sizes where torch's meta kernels do not look: eager
+"""Requirements of operators on their arguments' sizes where torch's meta kernels do not look: eager
 raises, and so do fakes; with symbolic sizes what is required is guarded.
 """
 
@@ -59,7 +59,9 @@ def _values_fit(
 
 
 def padding_fits(x: Tensor, pad: Sequence[Any], value: Any = 0) -> bool:
-    """What negative padding cuts off is there, first in front and then behind."""
+    """Require that there is as much as negative padding cuts off, first in front and then at the
+    end.
+    """
     for size, before, after in zip(reversed(x.shape), pad[::2], pad[1::2], strict=False):
         kept = size + before if before < 0 else size
         if kept < 0 or (after < 0 and kept + after < 0):
@@ -73,8 +75,8 @@ def _gives_channels(x: Tensor, weight: Tensor, *arguments: Any) -> bool:
 
 
 def _has_samples(x: Tensor, indices: Sequence[Tensor | None]) -> bool:
-    """What resampling and padding read, by the operators that they are made of where sizes are
-    symbolic, is there for each of the batch.
+    """Require elements in each sample of the batch: resampling and padding, made of other operators
+    where sizes are symbolic, read them.
     """
     return all(size != 0 for size in x.shape[1:])
 
@@ -118,4 +120,4 @@ REQUIREMENTS: dict[Any, Requirement] = {
     aten.convolution.default: _gives_channels,
     aten._unsafe_index.Tensor: _has_samples,
 }
-"""By operator that writes to none of its arguments; in place the same is required."""
+"""Requirements by operator that writes to none of its arguments; the same hold in place."""

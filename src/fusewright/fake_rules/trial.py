@@ -1,4 +1,4 @@
-"""What operators give for zeros: for those that torch has no meta kernel for."""
+"""Trials of operators on zeros: for those that torch has no meta kernel for."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TRIAL_LIMIT = 1 << 26
 
 
 def result_for_zeros(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What `op` gives for real zeros of its arguments' geometry.
+    """The result of `op` for real zeros of its arguments' geometry.
 
     None for operators that are not torch's own, write, draw random numbers or give views, for
     arguments that are large or of symbolic sizes, and where zeros are refused.

@@ -84,4 +84,4 @@ UNKNOWN_RULES: dict[Any, UnknownRule] = {
     aten.repeat_interleave.Tensor: repeat_interleave,
     aten._unique2.default: unique,
 }
-"""By operator."""
+"""Rules by operator."""

@@ -22,8 +22,8 @@ from fusewright.symbolic.nodes import index_of, symbolic_int
 
 @record
 class View:
-    """Where the elements of a view lie; strides and offset are in elements, the offset counted from
-    the beginning of the storage.
+    """The geometry of a view; strides and offset are in elements, the offset counted from the
+    beginning of the storage.
     """
 
     size: tuple[int, ...]
@@ -373,4 +373,4 @@ VIEW_RULES: dict[Any, ViewRule] = {
     **named(unfolded, "unfold"),
     **named(as_strided, "as_strided as_strided_"),
 }
-"""By operator; those in place turn their argument into the view."""
+"""Rules by operator; those in place turn their argument into the view."""

@@ -43,7 +43,9 @@ def apply_to_each(op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -
 
 @functools.cache
 def _single_form(op: OpOverload) -> Callable[..., Tensor] | None:
-    """What an operator does to one tensor, with the arguments' names of the operator on lists."""
+    """The form of an operator for one tensor, with the arguments' names of the operator on
+    lists.
+    """
     name = op.overloadpacket.__name__.removeprefix(PREFIX)
     if name in _FORMS:
         return _FORMS[name]
@@ -94,4 +96,4 @@ _FORMS: dict[str, Callable[..., Tensor]] = {
     "copy": _copy,
     "zero": _zero,
 }
-"""By name: operators whose form for one tensor torch calls otherwise."""
+"""Names of operators whose form for one tensor torch calls otherwise."""

@@ -1,4 +1,5 @@
-"""What `torch.amp.GradScaler` calls, by operators that each write to one tensor.
+"""The operators that `torch.amp.GradScaler` calls, by operators that each write to one
+tensor.
 
 _amp_foreach_non_finite_check_and_unscale_(gradients, found_inf, inverse_scale)
 _amp_update_scale_(scale, growth_tracker, found_inf, growth, backoff, interval)

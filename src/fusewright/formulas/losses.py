@@ -30,7 +30,7 @@ def reduce_loss(loss: Tensor, reduction: int) -> Tensor:
 
 
 def _mean_factor(reduction: int, x: Tensor) -> float:
-    """What each element counts in a loss."""
+    """The factor of each element in a loss."""
     return 1 / x.numel() if reduction == 1 else 1.0
 
 

@@ -19,7 +19,7 @@ F = TypeVar("F", bound=Formula)
 
 
 class When(Enum):
-    """Where a formula is used."""
+    """The use of a formula."""
 
     EVERYWHERE = auto()
     """In every trace, whatever operators its caller wants: what writes to tensors is followed
@@ -33,9 +33,7 @@ class When(Enum):
     """In such graphs, if random numbers need not be eager's."""
 
     BACKWARD = auto()
-    """Where autograd's formulas call the operator; what they compute may differ from the operator
-    elsewhere.
-    """
+    """In calls by autograd's formulas, whose results may differ from the operator's elsewhere."""
 
     WITH_GRADIENTS = auto()
     """For a function of a captured graph that has gradients."""

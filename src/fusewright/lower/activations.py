@@ -73,7 +73,9 @@ def hardshrink(x: Scalar, limit: Scalar | float = 0.5) -> Scalar:
 
 
 def softshrink(x: Scalar, limit: Scalar | float = 0.5) -> Scalar:
-    """What of x lies outside of [-limit, limit]: within, 0 without a sign; NaN stays NaN."""
+    """The part of x that lies outside of [-limit, limit]: within, 0 without a sign; NaN
+    stays NaN.
+    """
     limit = x.like(limit)
     return x - x.apply("maximum", -limit).apply("minimum", limit)
 
@@ -136,7 +138,7 @@ FORMULAS: dict[str, Callable[..., Scalar]] = {
     "aten.tanh_backward.default": tanh_backward,
     "aten.gelu_backward.default": gelu_backward,
 }
-"""By qualified operator name."""
+"""Formulas by qualified operator name."""
 
 JUMPING: dict[str, Callable[..., Scalar]] = {
     "aten.threshold.default": threshold,

@@ -1,4 +1,4 @@
-"""Which arguments of a traced graph hold the numbers and tensors that its program takes."""
+"""The arguments of a traced graph that hold the numbers and tensors that its program takes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def calling_order(placeholders: Sequence[fx.Node], program: Program) -> CallingO
 
 
 def _sources(values: Sequence[Any], wanted: set[str]) -> Iterator[NumberSource]:
-    """Where each of the symbols is found, those first on which others depend."""
+    """The source of each of the symbols, those first on which others depend."""
     found: set[str] = set()
     waiting = [each for each in _numbers(values) if each[0].free()] if wanted else []
     while not wanted <= found:
@@ -75,7 +75,7 @@ def _numbers(values: Sequence[Any]) -> Iterator[tuple[Index, Place]]:
 
 
 def _source(index: Index, place: Place, found: set[str]) -> NumberSource | None:
-    """What a number tells of the one symbol in it that was not found yet."""
+    """The source of the one symbol in a number that has none yet, computed from that number."""
     unknown = [symbol for symbol in index.free() if symbol.name not in found]
     if len(unknown) != 1:
         return None

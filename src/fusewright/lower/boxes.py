@@ -1,5 +1,5 @@
-"""What rules handle in place of tensors: boxes, which are views of storages, which are bodies or
-buffers.
+"""The objects that rules handle in place of tensors: boxes, which are views of storages, which are
+bodies or buffers.
 
 A `Storage` holds the elements of one tensor: first as an expression that nobody has computed
 (lazy), then, once something needs it in memory, as a buffer (realised). A `Box` maps positions of a
@@ -58,7 +58,7 @@ class Storage:
     dtype: DType
     device: str
     stride: tuple[Index, ...]
-    """How the elements will lie, or lie, in memory: as eager would have them."""
+    """The strides that the elements have, or will have, in memory: as eager would have them."""
 
     value: Value | None
     """Over the loops i0, i1, … of `size`; of type `dtype`, or of the type it is computed in, not

@@ -1,5 +1,5 @@
-"""What lowering builds with: the program so far, and how boxes are read, computed, realised and
-passed on.
+"""The builder of lowering: the program so far, and reading, computing, realising and passing on
+boxes.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Builder:
     sizes: SizeTable = field(default_factory=SizeTable)
     costs: CostTable = field(default_factory=CostTable)
     prologue: list[Statement] = field(default_factory=list)
-    """What computes real numbers from the program's symbols."""
+    """Statements that compute real numbers from the program's symbols."""
 
     statements: list[Statement] = field(default_factory=list)
     origins: dict[str, tuple[Origin, ...]] = field(default_factory=dict)
@@ -94,7 +94,9 @@ class Builder:
     """Index arithmetic done before: layers of one model ask for the same again and again."""
 
     def remember(self, key: tuple[Any, ...], make: Callable[[], Remembered]) -> Remembered:
-        """What `make()` gave when `key` was first seen; the key starts with what it is about."""
+        """The result of `make()` when `key` was first seen; the key starts with what it is
+        about.
+        """
         remembered: Remembered
         try:
             remembered = self._known[key]
@@ -152,7 +154,7 @@ class Builder:
         return Box(box.storage, size, self.storage_position(box, position))
 
     def storage_position(self, box: Box, at: Position) -> Position:
-        """Where in its storage the element of `box` at `at` lies."""
+        """The place in its storage of the element of `box` at `at`."""
         if box.position is None:
             return at
         own = box.position
@@ -228,7 +230,7 @@ class Builder:
         return None
 
     def layout(self, box: Box) -> Layout | None:
-        """How a realised box lies in its buffer; None when no sizes and strides express it."""
+        """The layout of a realised box in its buffer; None when no sizes and strides express it."""
         layout = box.storage.layout
         assert layout is not None
         position, size = box.position, box.size

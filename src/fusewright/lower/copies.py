@@ -49,7 +49,7 @@ _VIEWS: dict[str, Rule] = {
     "aten.unsqueeze_copy.default": views.unsqueeze,
     "aten.view_copy.default": views.reshape,
 }
-"""By qualified name of the copying operator, the rule of the view."""
+"""The rule of the view, by qualified name of the copying operator."""
 
 for _name, _view in _VIEWS.items():
     rule(_name)(copying(_view))

@@ -108,8 +108,8 @@ def _bitwise_or(expressions: Expressions, arguments: tuple[Value, ...]) -> Value
 
 
 def _with_neutral(arguments: tuple[Value, ...], neutral: bool) -> Value | None:
-    """What `and` and `or` give where one of two bools is known: the other argument if the known one
-    is `neutral`, else the known one.
+    """`and` or `or` where one of two bools is known: the other argument if the known one is
+    `neutral`, else the known one.
     """
     left, right = arguments
     for known, other in ((left, right), (right, left)):
@@ -186,4 +186,4 @@ _RULES: dict[str, Fold] = {
     "eq": _comparison(_is_zero),
     "ne": _comparison(_opposite(_is_zero)),
 }
-"""By operation of `ir.ops`."""
+"""Rules by operation of `ir.ops`."""

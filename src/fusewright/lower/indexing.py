@@ -407,11 +407,11 @@ class Picks:
 
     x: Box
     tensors: dict[int, Box]
-    """By dimension of `x`."""
+    """Index tensors by dimension of `x`."""
 
     @staticmethod
     def of(x: Box, indices: Sequence[Box | None]) -> Picks | None:
-        """None where eager is to pick: by masks, by bytes, from nothing."""
+        """The picks of an index; None where eager is to pick: by masks, by bytes, from nothing."""
         tensors = {d: tensor for d, tensor in enumerate(indices) if tensor is not None}
         if not tensors or any(t.dtype in (DType.BOOL, DType.U8) for t in tensors.values()):
             return None
@@ -429,7 +429,7 @@ class Picks:
 
     @property
     def start(self) -> int:
-        """Where the dimensions of `spread` stand among those of what is picked."""
+        """The position of the dimensions of `spread` among those of the result."""
         first, *_, last = *self.tensors, *self.tensors
         return first if list(self.tensors) == list(range(first, last + 1)) else 0
 
@@ -440,7 +440,7 @@ class Picks:
         return (*rest[: self.start], *self.spread, *rest[self.start :])
 
     def position(self, call: Call, at: Position) -> Position:
-        """Where in `x` the element picked at `at` lies; checked at run time."""
+        """The position in `x` of the element picked at `at`; checked at run time."""
         end = self.start + len(self.spread)
         shared, rest = at[self.start : end], iter((*at[: self.start], *at[end:]))
         position = []

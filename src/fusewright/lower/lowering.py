@@ -40,11 +40,11 @@ COPY_BACK = "aten.copy_.default"
 """The one operator that may write to a graph input: its mutation, made visible."""
 
 Readers = tuple[int, bool]
-"""How many operators read a tensor, and whether one of them needs it in memory."""
+"""The number of operators that read a tensor, and whether one of them needs it in memory."""
 
 
 class AtenGraph(Protocol):
-    """What lowering needs of a traced graph."""
+    """A traced graph, as far as lowering needs it."""
 
     @property
     def graph(self) -> fx.Graph:
@@ -363,7 +363,9 @@ def is_nothing(call: Call, meta: Any) -> bool:
 
 
 def count_readers(graph: fx.Graph) -> dict[fx.Node, Readers]:
-    """How many operators read each node (through views), and whether any needs it in memory."""
+    """The number of operators that read each node (through views), and whether any needs it in
+    memory.
+    """
     counts: dict[fx.Node, Readers] = {}
     names = _Names()
     for node in reversed(graph.nodes):

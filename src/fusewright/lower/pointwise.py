@@ -278,7 +278,7 @@ ONLY_FOR: dict[str, Callable[[DType], bool]] = {
     # The next number of a half type is not the next one of the type that it is computed in.
     "aten.nextafter.default": lambda dtype: dtype is dtype.compute,
 }
-"""By operator: of which results the formula is right; others are left to eager's kernel."""
+"""The results for which an operator's formula is right; others are left to eager's kernel."""
 
 
 # From formulas to rules ---------------------------------------------------------------------------
@@ -482,7 +482,7 @@ def _integer_safe(call: Call, name: str, left: Any, right: Any) -> Any:
     ),
 )
 def shift(call: Call, left: Box, right: Any) -> Any:
-    """By a known number of bits less than the width; others have no meaning in C, and eager
+    """Shift by a known number of bits less than the width; others have no meaning in C, and eager
     decides.
     """
     if not isinstance(right, int) or not 0 <= right < call.result.dtype.bits:
@@ -498,7 +498,7 @@ def shift(call: Call, left: Box, right: Any) -> Any:
 
 @rule("aten._to_copy.default")
 def to_copy(call: Call, x: Box, **options: Any) -> Any:
-    """What the user converts is rounded here, even if the next operator computes in f32 again."""
+    """Convert as the user says, and round here, even if the next operator computes in f32 again."""
     if x.device != call.result.device or options.get("pin_memory"):
         return NotImplemented
     dtype = call.result.dtype

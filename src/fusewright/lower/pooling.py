@@ -45,7 +45,7 @@ def upsample_nearest(call: Call, x: Box, size: Any, *scales: float | None) -> An
 
 @rule("aten._adaptive_avg_pool2d.default", "aten._adaptive_avg_pool3d.default")
 def adaptive_average(call: Call, x: Box, size: Sequence[Any]) -> Any:
-    """Where the windows divide the input evenly: a mean over each."""
+    """A mean over each window, where the windows divide the input evenly."""
     if any(extent == 0 for extent in x.size):
         return NotImplemented
     spatial = len(size)

@@ -28,7 +28,7 @@ def finish(call: Call, kept: Box, gathered: tuple[int, ...], keepdim: bool, dtyp
 
 
 def count(x: Box, gathered: Sequence[int]) -> Index:
-    """How many elements are gathered into one."""
+    """The number of elements reduced to one."""
     return product(x.size[d] for d in gathered)
 
 
@@ -281,4 +281,4 @@ _NORMS: dict[Any, tuple[str, Any, Any]] = {
     math.inf: ("max", _magnitude, _unchanged),
     -math.inf: ("min", _magnitude, _unchanged),
 }
-"""By order: kind of reduction, what is gathered, and what becomes of the result."""
+"""Norms by order: the kind of reduction, the values reduced, and a function of the result."""

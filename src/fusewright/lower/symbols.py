@@ -26,7 +26,7 @@ class SizeTable:
         """Names of sizes that depend on data and that no statement has found out yet."""
 
         self._numbers = ShapeFacts()
-        """What real numbers are computed from."""
+        """The numbers from which real numbers are computed."""
 
     def index(self, size: Size) -> Index:
         """`size` as an index expression."""

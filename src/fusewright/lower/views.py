@@ -154,7 +154,7 @@ def slice_(
 
 
 def clamp_start(start: IndexLike, extent: Index) -> Index | None:
-    """Where a slice begins, in `[0, extent]`; None when the sign of `start` is not known."""
+    """The beginning of a slice, in `[0, extent]`; None when the sign of `start` is not known."""
     found = from_end(start, extent)
     return None if found is None else maximum(minimum(found, extent), 0)
 
