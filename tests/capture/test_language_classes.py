@@ -12,6 +12,7 @@ import collections
 import dataclasses
 import enum
 import functools
+import inspect
 import math
 import operator
 import typing
@@ -21,6 +22,7 @@ from typing import Any
 import pytest
 import torch
 
+import fusewright
 from tests.capture.agreement import check
 
 X = torch.arange(3.0)
@@ -333,6 +335,74 @@ class Both(Left, Right):
 @program
 def multiple_inheritance(x):
     return x, Both().who(), Both.__mro__, Right.tag, Both.make().who(), super(Left, Both()).who()
+
+
+class Odd(Base):
+    def variable(*args):
+        return super().who()
+
+    def forgotten(self):
+        del self
+        return super().who()
+
+    def other(self):
+        return super(Left, self).who()
+
+    def late(self):
+        return super().who()
+
+
+@program
+def super_that_has_no_object(x):
+    def without_parameters():
+        return super().who()
+
+    def outside_of_a_class(self):
+        return super().who()
+
+    errors = []
+    odd = Odd()
+    for call in (
+        without_parameters,
+        lambda: outside_of_a_class(odd),
+        odd.variable,
+        odd.forgotten,
+        odd.other,
+        lambda: Odd.late(5),
+    ):
+        try:
+            call()
+        except (RuntimeError, TypeError) as error:
+            errors.append((type(error), error.args))
+    return x, errors, odd.late()
+
+
+SEEN = Left.__dict__
+
+
+@program
+def attributes_of_a_class_as_a_mapping(x):
+    own = {name: item for name, item in vars(Both).items() if not name.startswith("__")}
+    shown = vars(Right)
+    return (
+        x,
+        own,
+        sorted(name for name in shown if name[0] != "_"),
+        shown["tag"],
+        shown.get("registry"),
+        "who" in shown,
+        len(vars(Left)),
+        type(shown),
+        isinstance(shown, dict),
+        SEEN["who"](Left()),
+        vars(int)["real"].__name__,
+    )
+
+
+@program
+def parameters_of_a_signature(x):
+    parameters = inspect.signature(Meta.__call__).parameters
+    return x, parameters.keys(), list(parameters.values()), type(parameters)
 
 
 class Meta(type):
@@ -722,3 +792,21 @@ def enums(x):
 def test_program(function: Any) -> None:
     with torch.no_grad():
         check(function, X)
+
+
+class Setting:
+    level = 1
+
+
+def test_a_class_that_is_written_to_is_seen_through_its_mapping() -> None:
+    def write_and_read(x: torch.Tensor) -> Any:
+        Setting.level += 1
+        return x, vars(Setting)["level"]
+
+    def read_what_was_there(x: torch.Tensor) -> Any:
+        shown = vars(Setting)
+        Setting.level += 1
+        return x, shown["level"]
+
+    for number, function in enumerate([write_and_read, read_what_was_there] * 2):
+        assert fusewright.compile(function, backend="eager")(X) == (X, number + 2)

@@ -306,20 +306,31 @@ class _Registration:
 @handles(super)
 def super_of(machine: Machine, cls: Value | None = None, instance: Value | None = None) -> Value:
     if cls is None or instance is None:
-        frame = machine.frames[-1]
-        cell = frame.cells.get("__class__")
-        cls = cell.load(machine) if cell is not None else None
-        first = frame.code.co_varnames[0]
-        instance = frame.locals.get(first)
-        if first in frame.code.co_cellvars:
-            instance = frame.cells[first].load(machine)
-        if cls is None or instance is None:
-            machine.raise_error(RuntimeError, "super(): no arguments")
+        cls, instance = _super_arguments(machine)
     after = cls.constant()
     is_class = isinstance(instance, ClassValue) and issubclass(instance.cls, after)
     if not is_class and not issubclass(instance.python_type(), after):
         evaluate(machine, super, after, bare(instance))
     return SuperValue(after, instance)
+
+
+def _super_arguments(machine: Machine) -> tuple[Value, Value]:
+    """The class that the running method is written in, and the method's first argument."""
+    frame = machine.frames[-1]
+    if not frame.code.co_argcount:
+        machine.raise_error(RuntimeError, "super(): no arguments")
+    first = frame.code.co_varnames[0]
+    is_cell = first in frame.code.co_cellvars
+    instance = frame.cells[first].load(machine) if is_cell else frame.locals.get(first)
+    if instance is None:
+        machine.raise_error(RuntimeError, "super(): arg[0] deleted")
+    cell = frame.cells.get("__class__")
+    if cell is None:
+        machine.raise_error(RuntimeError, "super(): __class__ cell not found")
+    cls = cell.load(machine)
+    if cls is None:
+        machine.raise_error(RuntimeError, "super(): empty __class__ cell")
+    return cls, instance
 
 
 @handles(object.__new__)

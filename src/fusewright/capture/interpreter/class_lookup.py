@@ -21,6 +21,7 @@ from fusewright.capture.values.constant import ConstantValue, is_constant
 from fusewright.capture.values.functions import FunctionValue
 from fusewright.capture.values.mappings import DictValue, InstanceDictValue
 from fusewright.capture.values.objects import is_data_descriptor
+from fusewright.capture.values.views import shown_mapping
 
 Found = tuple[Any, "Source | None"]
 
@@ -35,6 +36,8 @@ class ClassLookup:
         """Classes, and what is in them, that the traced program made, by identity: each with how
         generated code makes another, None where it may hold on to this one."""
         self._written: dict[type, ClassNamespace] = {}
+        self._shown: list[Any] = []
+        """Mappings that the program sees through proxies: they may be the attributes of classes."""
 
     # -- reading ---------------------------------------------------------------------------------
 
@@ -104,6 +107,20 @@ class ClassLookup:
         self._search(cls, (cls,), name)
         namespace.known[name] = value
         machine.record_mutation(namespace)
+        self._refuse_shown()
+
+    def show(self, mapping: Any) -> None:
+        """Note that the program sees a mapping through a proxy, which shows no recorded write."""
+        self._shown.append(mapping)
+        self._refuse_shown()
+
+    def _refuse_shown(self) -> None:
+        for cls in self._written if self._shown else ():
+            attributes = shown_mapping(vars(cls))
+            if any(mapping is attributes for mapping in self._shown):
+                raise self._machine.unsupported(
+                    reasons.UNSUPPORTED_ATTRIBUTE, name="__dict__", object=str(cls)
+                )
 
     def _write_made(self, cls: type, name: str, value: Any) -> None:
         """Set an attribute of a class that the program made, of its stand-in where that can be."""
@@ -194,3 +211,4 @@ class ClassLookup:
         """Let go of the classes."""
         for table in (self._found, self._made, self._written):
             table.clear()
+        self._shown.clear()

@@ -249,17 +249,16 @@ def wrap_view(machine: Machine, view: Any, source: Source) -> Value:
 
 
 def wrap_mapping_proxy(machine: Machine, proxy: Any, source: Source) -> Value:
-    """A read-only view of a mapping. That of a class, or of an object computed while tracing, holds
-    what it holds now.
+    """A read-only view of a mapping. That of an object computed while tracing holds what it holds
+    now.
     """
     root = source
     while root.base is not None:
         root = root.base
     if isinstance(root, ConstantSource):
-        return new_value(machine, dict(proxy))
+        return MappingProxyValue(new_value(machine, shown_mapping(proxy)))
     shown = shown_mapping(proxy)
-    if isinstance(shown, dict) and dict.__contains__(shown, "__module__"):
-        return wrap_plain(machine, proxy, source)  # a class's own, kept as attributes
+    machine.classes.show(shown)
     machine.guard(GuardKind.TYPE, source, types.MappingProxyType)
     return MappingProxyValue(machine.wrap(shown, ShownSource(source)), proxy, source)
 
@@ -351,7 +350,7 @@ def new_value(machine: Machine, object: Any) -> Value:
     if cls in (set, frozenset):
         return SetValue.of(machine, cls, [new_value(machine, item) for item in object])
     if cls is types.MappingProxyType:
-        return new_value(machine, dict(object))
+        return MappingProxyValue(new_value(machine, shown_mapping(object)))
     if isinstance(object, torch.Tensor):
         raise machine.unsupported(reasons.INTERNAL_ERROR, error="a tensor that no guard reads")
     return machine.wrap(object, ConstantSource(object))

@@ -72,7 +72,7 @@ class ClassValue(Value):
     def _slot(self, machine: Machine, name: str) -> Value:
         part = evaluate(machine, type.__getattribute__, self.cls, name)
         if name == "__dict__" and self.source is not None:
-            return machine.wrap(dict(part), AttributeSource(self.source, name))
+            return machine.wrap(part, AttributeSource(self.source, name))
         if self.cls.__flags__ & IMMUTABLE_TYPE:
             return machine.new(part)
         source = AttributeSource(ConstantSource(self.cls), name)
