@@ -377,6 +377,18 @@ def super_that_has_no_object(x):
     return x, errors, odd.late()
 
 
+@program
+def patterns_that_are_no_class(x):
+    number, errors = 5, []
+    try:
+        match x:
+            case number():
+                errors.append("matched")
+    except TypeError as error:
+        errors.append(error.args)
+    return x, errors
+
+
 SEEN = Left.__dict__
 
 

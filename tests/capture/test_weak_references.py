@@ -134,3 +134,30 @@ def test_objects_with_an_equality_of_their_own() -> None:
     for number in (1, 2, 3, 1):
         o = Numbered(number)
         assert torch.equal(compiled(X, table, o), f(X, table, o))
+
+
+KNOWN = Plain()
+NUMBERED = Numbered(1)
+
+
+def test_references_made_of_one_object_are_one() -> None:
+    def f(x: Any, held: Any, o: Any) -> Any:
+        local = Plain()
+        first, second = weakref.ref(local), weakref.ref(local)
+        known, given = weakref.ref(KNOWN), weakref.ref(o)
+        equal = Numbered(1)
+        return (
+            x + 1,
+            (first is second, first == second, first != second, first is known, first == known),
+            (known is weakref.ref(KNOWN), known == weakref.ref(KNOWN), given is known),
+            (given is held[0], given == held[0], held[0] is held[1], known is held[0]),
+            weakref.ref(NUMBERED) == weakref.ref(equal),
+            weakref.ref(o, print) is given,
+            given is held[2],
+        )
+
+    compiled = api.compile(f, backend="eager", fullgraph=True)
+    o, other = Plain(), Plain()
+    plain, watched = weakref.ref(o), weakref.ref(o, lambda _: None)
+    for held in ([plain, plain, watched], [weakref.ref(other), plain, watched]):
+        assert compiled(X, held, o)[1:] == f(X, held, o)[1:]

@@ -163,6 +163,9 @@ def _compares_references(is_equal: bool) -> Callable[..., Any]:
     def compare(machine: Machine, left: Value, right: Value) -> Any:
         if not (isinstance(left, ReferenceValue) and isinstance(right, ReferenceValue)):
             return DECLINED
+        if left.is_new or right.is_new:
+            referents = [reference.call(machine, [], {}) for reference in (left, right)]
+            return boolean(machine.equal(*referents) == is_equal)
         try:
             are_same = left.key() == right.key()
         except NotImplementedError:

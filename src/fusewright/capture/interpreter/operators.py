@@ -36,6 +36,7 @@ from fusewright.capture.values.iterators import (
 from fusewright.capture.values.mappings import DictValue, InstanceDictValue
 from fusewright.capture.values.numbers import FUNCTIONS, SymbolicValue, is_number, number_of
 from fusewright.capture.values.objects import IdentityValue, ObjectValue, PrimitiveValue
+from fusewright.capture.values.references import ReferenceValue
 from fusewright.capture.values.regions import IndexRegionValue
 from fusewright.capture.values.sequences import (
     DequeValue,
@@ -356,6 +357,12 @@ def identical(machine: Machine, left: Value, right: Value) -> bool:
     if isinstance(left, SymbolicValue) or isinstance(right, SymbolicValue):
         comparable = _are_symbolic(left, right) and left.python_type() is right.python_type()
         return comparable and truth(machine, compare(machine, "==", left, right))
+    if (
+        isinstance(left, ReferenceValue)
+        and isinstance(right, ReferenceValue)
+        and (left.is_new or right.is_new)
+    ):
+        return left.is_made_again_as(machine, right)
     if not isinstance(left, ConstantValue) and not isinstance(right, ConstantValue):
         _guard_different(machine, left, right)
     if isinstance(left, ConstantValue) and isinstance(right, ConstantValue):

@@ -65,6 +65,24 @@ class ReferenceValue(Value):
             machine.guard(GuardKind.IDENTITY, value.source, referent)
         return value
 
+    def is_made_again_as(self, machine: Machine, other: ReferenceValue) -> bool:
+        """`self is other` where one is new: an object has one reference without a callback, which
+        each call of `weakref.ref` gives.
+        """
+        if self.has_callback or other.has_callback:
+            return False
+        return machine.identical(self.call(machine, [], {}), other.call(machine, [], {}))
+
+    @property
+    def is_new(self) -> bool:
+        """Whether the traced program has made it."""
+        return self.referent is not None
+
+    @property
+    def has_callback(self) -> bool:
+        """Whether a function is called when the referent is gone."""
+        return self.callback is not None or getattr(self.object, "__callback__", None) is not None
+
     def parts(self) -> Sequence[Value]:
         return [part for part in (self.referent, self.callback) if part is not None]
 

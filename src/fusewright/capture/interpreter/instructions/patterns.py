@@ -6,7 +6,7 @@ from typing import Any
 
 from fusewright.capture.interpreter.frame import Frame
 from fusewright.capture.interpreter.instructions.table import opcode
-from fusewright.capture.values.base import MISSING
+from fusewright.capture.values.base import MISSING, evaluate
 from fusewright.capture.values.constant import NONE, ConstantValue, boolean
 from fusewright.capture.values.sequences import TupleValue
 
@@ -71,7 +71,7 @@ def match_class(frame: Frame, count: int) -> None:
     cls = frame.stack.pop().to_python()
     subject = frame.stack.pop()
     if not isinstance(cls, type):
-        machine.raise_error(TypeError, "called match pattern must be a class")
+        evaluate(machine, _match_none, cls)
     if not issubclass(subject.python_type(), cls):
         frame.stack.append(NONE)
         return
@@ -84,6 +84,12 @@ def match_class(frame: Frame, count: int) -> None:
             return
         parts.append(part)
     frame.stack.append(TupleValue(tuple, parts))
+
+
+def _match_none(pattern: Any) -> None:
+    match None:
+        case pattern():
+            pass
 
 
 def _positional_names(frame: Frame, cls: type, count: int) -> tuple[str, ...] | None:
