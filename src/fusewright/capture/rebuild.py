@@ -61,7 +61,7 @@ from fusewright.capture.values.iterators import ExistingIteratorValue, move_on
 from fusewright.capture.values.mappings import DictValue, keys_in_order, values_in_order
 from fusewright.capture.values.numbers import SymbolicValue
 from fusewright.capture.values.objects import ObjectValue
-from fusewright.capture.values.sequences import ListValue, sequence_base
+from fusewright.capture.values.sequences import DequeValue, ListValue, sequence_base
 from fusewright.capture.values.sets import SetValue
 from fusewright.capture.values.views import shown_mapping
 from fusewright.native import size_of, stride_of
@@ -359,6 +359,8 @@ class FunctionWriter:
                 self.change(move_on, owner, steps)
             case Write(owner=ListValue(added=list(added)) as owner):
                 self.change(sequence_base(owner.cls).extend, owner, added)
+            case Write(owner=DequeValue(times_changed=0) as owner):
+                self._fill_list(owner, set_items)
             case Write(owner=ListValue() as owner):
                 self._fill_list(owner, replace_list)
             case Write(owner=DictValue() as owner):
@@ -502,6 +504,12 @@ def replace_list(target: list[Any] | collections.deque[Any], items: list[Any]) -
     else:
         collections.deque.clear(target)
         collections.deque.extend(target, items)
+
+
+def set_items(target: collections.deque[Any], items: list[Any]) -> None:
+    """Set the items of a deque, which its iterators survive."""
+    for position, item in enumerate(items):
+        collections.deque.__setitem__(target, position, item)
 
 
 def replace_set(target: set[Any], members: list[Any]) -> None:

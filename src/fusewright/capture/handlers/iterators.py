@@ -7,6 +7,7 @@ Each says how it is made again at its present position, so that it outlives a gr
 from __future__ import annotations
 
 import collections
+import functools
 import itertools
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
@@ -21,12 +22,15 @@ from fusewright.capture.values.iterators import (
     GeneratorValue,
     InterpretedIteratorValue,
     IteratorValue,
+    Outdating,
     Remaking,
     chain_again,
     cycle_again,
     iterator_at,
+    outdated_iterator,
     rest_of,
     reverse_iterator_at,
+    set_iterator_at,
     zip_strictly,
 )
 from fusewright.capture.values.sequences import DequeValue, ListValue, SequenceValue
@@ -195,11 +199,8 @@ def reverse_deque(machine: Machine, value: Value) -> Any:
 
 @handles(reverse_iterator_at)
 def reverse_at(machine: Machine, value: Value, position: Value) -> Value:
-    """An iterator backwards over a tuple, text or deque, after some items."""
-    done = position.constant()
-    if isinstance(value, DequeValue):
-        return IteratorValue.over_reversed_deque(value, done)
-    return _reversed_sequence(machine, value, done)
+    """An iterator backwards over a tuple or text, after some items."""
+    return _reversed_sequence(machine, value, position.constant())
 
 
 def _reversed_sequence(machine: Machine, value: Value, position: int = 0) -> Value:
@@ -249,13 +250,6 @@ def reverse_view(machine: Machine, view: Value) -> Any:
     return _over_mapping(machine, view, view.mapping, view.items(machine), reversed)
 
 
-_RESIZED: Final = (
-    "dictionary changed size during iteration",
-    "OrderedDict mutated during iteration",
-)
-"""Messages of the error that iterating a plain, or an ordered, dict raises."""
-
-
 def _over_mapping(
     machine: Machine, container: Value, mapping: Any, content: list[Value], direction: Any
 ) -> Value:
@@ -264,30 +258,39 @@ def _over_mapping(
     items = content[::-1] if direction is reversed else list(content)
 
     def item(machine: Machine, position: int) -> Value | None:
-        if mapping.size(machine) != size:
-            is_ordered = issubclass(mapping.python_type(), collections.OrderedDict)
-            machine.raise_error(RuntimeError, _RESIZED[is_ordered])
         return items[position] if position < size else None
 
-    example: Any = getattr({}, container.kind)() if isinstance(container, DictViewValue) else {}
+    is_ordered = issubclass(mapping.python_type(), collections.OrderedDict)
+    view = container.kind if isinstance(container, DictViewValue) else None
+    outdated = functools.partial(
+        outdated_iterator, collections.OrderedDict if is_ordered else dict, view, direction
+    )
+    outdating = Outdating(lambda: mapping.size(machine) != size, outdated)
     restore = reverse_iterator_at if direction is reversed else iterator_at
-    return IteratorValue.of_container(container, item, type(direction(example)), restore)
+    return IteratorValue.of_container(
+        container, item, type(outdated()), restore, outdating=outdating
+    )
 
 
 @handles(set.__iter__, frozenset.__iter__)
 def iterate_set(machine: Machine, value: SetValue) -> Value:
     items = value.in_order()
     position = 0
+    outdated = functools.partial(outdated_iterator, set, None, iter)
 
     def advance(machine: Machine) -> Value | None:
         nonlocal position
         if len(value.members) != len(items):
-            machine.raise_error(RuntimeError, "Set changed size during iteration")
+            evaluate(machine, next, outdated())
         position += 1
         return items[position - 1] if position <= len(items) else None
 
-    # Made again it holds what is left: an equal set need not have its members in the same order.
-    return IteratorValue(advance, type(iter(set())), lambda: (rest_of, items[position:]))
+    def remake() -> Remaking:
+        if len(value.members) != len(items):
+            return outdated, []
+        return set_iterator_at, [value, ConstantValue(position), *items[position:]]
+
+    return IteratorValue(advance, type(iter(set())), remake)
 
 
 # -- itertools ------------------------------------------------------------------------------------

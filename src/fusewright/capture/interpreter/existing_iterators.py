@@ -3,7 +3,8 @@ Python's own are taken apart by `__reduce__`, and captured like those that the p
 
 How many items are left is guarded. Where a place is found with iterators in different states, as
 when a loop breaks in each round, they are left whole: taking an item then breaks the graph, and one
-capture serves all rounds.
+capture serves all rounds. So are iterators over deques, which do not tell whether their deque has
+changed.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from fusewright.capture.values.iterators import (
     reverse_iterator_at,
 )
 from fusewright.capture.values.mappings import DictValue
-from fusewright.capture.values.sequences import DequeValue, SequenceValue
+from fusewright.capture.values.sequences import SequenceValue
 from fusewright.capture.values.sets import SetValue
 from fusewright.capture.values.views import VIEW_TYPES
 
@@ -45,10 +46,6 @@ _OVER_COPIES: Final = (
 """Iterators that tell what is left as a new list."""
 
 _BACKWARDS: Final[type] = type(reversed([]))
-_OVER_DEQUES: Final[tuple[type, type]] = (
-    type(iter(collections.deque())),
-    type(reversed(collections.deque())),
-)
 _REVERSED_BY_INDEX: Final = frozenset({tuple, str, bytes})
 """Containers, written in C, that are iterated backwards by their length and their items."""
 
@@ -59,7 +56,6 @@ _OVER_CONTAINERS: Final = frozenset(
     {
         *(type(iter(example)) for example in _SEQUENCES),
         *_OVER_COPIES,
-        *_OVER_DEQUES,
         _BACKWARDS,
         reversed,
     }
@@ -116,8 +112,6 @@ def _take_apart(
             return _resliced(machine, *values, *states)
         keywords = {"strict": states[0]} if states else {}
         return _made_by(machine, function, *values, **keywords)
-    if isinstance(values[0], DequeValue) and values[0].times_changed:
-        return None  # The next item is an error, which Python raises.
     state = [value.constant() for value in (*values[1:], *states)]
     return _at_position(machine, iterator, values[0], state)
 
@@ -239,7 +233,7 @@ def _at_position(
     position = (state[0] or 0) if state else 0
     if isinstance(iterator, reversed) and state:
         position = machine.length(container) - 1 - position
-    if isinstance(iterator, reversed | _OVER_DEQUES[1]):
+    if isinstance(iterator, reversed):
         return _made_by(machine, reverse_iterator_at, container, machine.new(position))
     if isinstance(container, SequenceValue):
         if state and isinstance(iterator, _BACKWARDS):

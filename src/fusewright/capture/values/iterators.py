@@ -7,6 +7,7 @@ from __future__ import annotations
 import collections
 import functools
 import itertools
+import operator
 import sys
 import types
 from collections.abc import Callable, Iterator, Sequence
@@ -20,10 +21,12 @@ from fusewright.capture.values.base import (
     Rebuilder,
     TracedError,
     Value,
+    evaluate,
 )
 from fusewright.capture.values.constant import ConstantValue, is_none
 from fusewright.capture.values.objects import ExceptionValue, ObjectValue
 from fusewright.capture.values.sequences import DequeValue, SequenceValue, sequence_base
+from fusewright.records import record
 
 LIST_ITERATOR: Final[type] = type(iter([]))
 SEQUENCE_ITERATOR: Final[type] = type(iter(type("_", (), {"__getitem__": None})()))
@@ -31,12 +34,38 @@ SEQUENCE_ITERATOR: Final[type] = type(iter(type("_", (), {"__getitem__": None})(
 
 GENERATOR: Final = types.GeneratorType
 
+_TOLD_AT_END: Final[tuple[type, ...]] = (
+    type(iter(collections.deque())),
+    type(reversed(collections.deque())),
+)
+"""Iterators that raise for a container that has changed even after their last item."""
+
 _Item = Callable[[Machine, int], Value | None]
 """Gives the item at a position, or None past the last."""
 
 
 Remaking = tuple[Callable[..., Any], Sequence[Value]]
 """A function known now and what it is called with: the result is an iterator as it is now."""
+
+
+@record
+class Outdating:
+    """The end of an iterator whose container changes, in its size or at all, while it is gone
+    through.
+    """
+
+    has_changed: Callable[[], bool]
+    iterator: Callable[[], Iterator[Any]]
+    """Makes an iterator of the same kind whose container has changed: its next item is the error
+    that Python raises.
+    """
+
+    @staticmethod
+    def of_deque(deque: DequeValue, direction: Callable[[Any], Iterator[Any]]) -> Outdating:
+        """That of an iterator over a deque, which survives no change."""
+        times_changed = deque.times_changed
+        iterator = functools.partial(outdated_iterator, collections.deque, None, direction)
+        return Outdating(lambda: deque.times_changed != times_changed, iterator)
 
 
 class IteratorValue(Value):
@@ -84,6 +113,7 @@ class IteratorValue(Value):
         kind: type,
         restore: Callable[[Any, int], Any],
         position: int = 0,
+        outdating: Outdating | None = None,
     ) -> IteratorValue:
         """An iterator that holds on to its container and counts: `item` gives the item at a
         position or None past the last, `restore` makes the iterator at a position for real.
@@ -91,11 +121,18 @@ class IteratorValue(Value):
 
         def advance(machine: Machine) -> Value | None:
             nonlocal position
+            if outdating is not None and outdating.has_changed():
+                evaluate(machine, next, outdating.iterator())
             value = item(machine, position)
             position += value is not None
             return value
 
-        return cls(advance, kind, lambda: (restore, [container, ConstantValue(position)]))
+        def remake() -> Remaking:
+            if outdating is not None and outdating.has_changed():
+                return outdating.iterator, []
+            return restore, [container, ConstantValue(position)]
+
+        return cls(advance, kind, remake, stays_at_end=kind not in _TOLD_AT_END)
 
     @classmethod
     def over_sequence(cls, sequence: SequenceValue, position: int = 0) -> IteratorValue:
@@ -105,20 +142,22 @@ class IteratorValue(Value):
             return sequence.item(machine, position) if position < sequence.size else None
 
         kind = type(iter(sequence_base(sequence.cls)()))
-        read = _while_unchanged(sequence, item) if isinstance(sequence, DequeValue) else item
-        return cls.of_container(sequence, read, kind, iterator_at, position)
+        if not isinstance(sequence, DequeValue):
+            return cls.of_container(sequence, item, kind, iterator_at, position)
+        outdating = Outdating.of_deque(sequence, iter)
+        return cls.of_container(sequence, item, kind, iterator_at, outdating=outdating)
 
     @classmethod
-    def over_reversed_deque(cls, deque: DequeValue, position: int = 0) -> IteratorValue:
-        """An iterator backwards over a deque, after `position` items."""
+    def over_reversed_deque(cls, deque: DequeValue) -> IteratorValue:
+        """An iterator backwards over a deque."""
 
         def item(machine: Machine, position: int) -> Value | None:
             last = deque.size - 1 - position
             return deque.item(machine, last) if last >= 0 else None
 
         kind: type = type(reversed(collections.deque()))
-        read = _while_unchanged(deque, item)
-        return cls.of_container(deque, read, kind, reverse_iterator_at, position)
+        outdating = Outdating.of_deque(deque, reversed)
+        return cls.of_container(deque, item, kind, reverse_iterator_at, outdating=outdating)
 
     @classmethod
     def backwards(cls, sequence: SequenceValue, index: int) -> IteratorValue:
@@ -256,18 +295,6 @@ class ExistingIteratorValue(IteratorValue):
         return IteratorValue(super().advance, self.cls)
 
 
-def _while_unchanged(deque: DequeValue, item: _Item) -> _Item:
-    """`item`, until the deque is changed, which its iterators do not survive."""
-    times_changed = deque.times_changed
-
-    def checked(machine: Machine, position: int) -> Value | None:
-        if deque.times_changed != times_changed:
-            machine.raise_error(RuntimeError, "deque mutated during iteration")
-        return item(machine, position)
-
-    return checked
-
-
 # -- called by generated code: iterators at a position --------------------------------------------
 
 
@@ -288,6 +315,32 @@ def iterator_at(iterable: Any, position: int) -> Iterator[Any]:
     return _moved(own.__iter__(iterable) if hasattr(own, "__iter__") else iter(iterable), position)
 
 
+def set_iterator_at(members: Any, position: int, *rest: Any) -> Iterator[Any]:
+    """`iter(members)` after `position` items, if these are left then: an equal set need not have
+    its members in the same order.
+    """
+    iterator: Any = _moved(iter(members), position)
+    _, (left,) = iterator.__reduce__()
+    in_order = len(left) == len(rest) and all(map(operator.is_, left, rest))
+    return iterator if in_order else iter(rest)
+
+
+def outdated_iterator(
+    cls: Any, view: str | None, direction: Callable[[Any], Iterator[Any]]
+) -> Iterator[Any]:
+    """An iterator over a container of a class, or over a view of a dict, that changed later."""
+    container = cls({0: 0})
+    iterator = direction(container if view is None else getattr(container, view)())
+    match container:
+        case dict():
+            container[1] = 1
+        case set():
+            container.add(1)
+        case _:
+            container.append(1)
+    return iterator
+
+
 def reverse_iterator_at(iterable: Any, position: int) -> Iterator[Any]:
     """`reversed(iterable)` after `position` items."""
     iterator: Iterator[Any] = reversed(iterable)
@@ -303,7 +356,7 @@ def list_reverse_iterator_at(items: list[Any], index: int) -> Iterator[Any]:
     return iterator
 
 
-_ITERABLES: Final = (list, tuple, dict, str, bytes, set, frozenset)
+_ITERABLES: Final = (list, tuple, collections.OrderedDict, dict, str, bytes)
 
 
 def _moved(iterator: Any, position: int) -> Iterator[Any]:
