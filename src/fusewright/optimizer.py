@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from fusewright.config import Options
 from fusewright.ir.group import Schedule
-from fusewright.ir.limits import LimitsOf, limits_of_cpu
+from fusewright.ir.limits import Limits, LimitsOf, limits_of_cpu
 from fusewright.ir.program import Program
 from fusewright.ir.text import print_program
 from fusewright.ir.verify import verify_program
+from fusewright.kernels.targets import Languages
 from fusewright.passes import Pass
 from fusewright.records import record
 from fusewright.schedule import PASSES
@@ -51,11 +54,21 @@ def chosen_passes(names: Sequence[str] | None, stop_after: str | None) -> tuple[
     return tuple(name for name in PASSES[:end] if not names or name in names)
 
 
+@functools.cache
+def limits_of_any(device: str) -> Limits:
+    """The limits of a device: of any CPU, not of this one, so that a text gives the same elsewhere;
+    of another device those of its language.
+    """
+    if device == "cpu":
+        return limits_of_cpu(device)
+    return Languages(Options()).limits_of(device)
+
+
 def optimize(
     text: str,
     names: Sequence[str] | None = None,
     stop_after: str | None = None,
-    limits_of: LimitsOf = limits_of_cpu,
+    limits_of: LimitsOf = limits_of_any,
 ) -> Optimized:
     """Run passes (`chosen_passes`) on a program, or on a program and the steps behind it. Verified
     before the first pass and after each. Where there are steps, passes that work on what comes

@@ -64,6 +64,7 @@ def test_the_page_tells_what_was_compiled(explanation: Any, tmp_path: Path) -> N
     text = (tmp_path / "page.html").read_text()
     assert "Graph break" in text and "print(end=&#34;&#34;)" in text
     assert "Compiled again" in text and "test_report.py" in text
+    assert "value1 = print(end=&#39;&#39;)" in text and "RETURN_VALUE" in text
     assert "<script>alert" not in text and "&lt;script&gt;alert" in text
     for name in ("capture", "aot", "lower", "schedule", "kernels", "load", "guards"):
         assert f'class="bar stage-{name}"' in text, name
