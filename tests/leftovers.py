@@ -1,4 +1,4 @@
-"""What calls leave behind: references, tensors, memory."""
+"""What calls leave behind: references, tensors, memory, the state of the process."""
 
 from __future__ import annotations
 
@@ -6,10 +6,15 @@ import ctypes
 import gc
 import os
 import sys
-from collections.abc import Callable
-from typing import Final
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
 
 import torch
+
+from fusewright.modes import Modes
+from fusewright.native import _extension
 
 CALLS: Final = int(os.environ.get("FUSEWRIGHT_TEST_CALLS", "5000"))
 """How many calls of each program are to leave no memory behind; a million takes some minutes."""
@@ -68,3 +73,25 @@ def leaves_nothing(
             return
         seen.append((bytes_after - bytes_before, before, after))
     raise AssertionError(seen)
+
+
+@contextmanager
+def nothing_left_changed() -> Iterator[None]:
+    """The state of the process and the thread is the same afterwards."""
+    before = _process_state()
+    try:
+        yield
+    finally:
+        assert _process_state() == before
+
+
+def _process_state() -> Any:
+    return (
+        gc.isenabled(),
+        sys.getrecursionlimit(),
+        Modes.now(),
+        torch._C._len_torch_dispatch_stack(),
+        torch._C._len_torch_function_stack(),
+        _extension.is_installed(),
+        threading.active_count(),
+    )

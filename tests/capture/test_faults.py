@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import gc
 import os
-import sys
 import threading
 import time
 import traceback
@@ -14,7 +13,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any
 
 import pytest
@@ -29,12 +28,11 @@ from fusewright.compiler import Compiler
 from fusewright.errors import BackendCompilerFailed, FusewrightError, GraphFailed, Unsupported
 from fusewright.kernels import define_kernels
 from fusewright.lower import lower
-from fusewright.modes import Modes
-from fusewright.native import _extension
 from fusewright.runtime.loader import load_module
 from fusewright.schedule import schedule
 from tests.capture.agreement import assert_same
 from tests.capture.soundness.injection import Injected, Point, injected, points_of
+from tests.leftovers import nothing_left_changed
 
 X = torch.arange(6.0).reshape(2, 3)
 
@@ -44,28 +42,6 @@ def program(x: Any, log: Any = None) -> Any:
     if log is not None:
         log.append(y)
     return y.sum(-1) + 1
-
-
-@contextmanager
-def nothing_left_changed() -> Iterator[None]:
-    """The state of the process and the thread is the same afterwards."""
-    before = _process_state()
-    try:
-        yield
-    finally:
-        assert _process_state() == before
-
-
-def _process_state() -> Any:
-    return (
-        gc.isenabled(),
-        sys.getrecursionlimit(),
-        Modes.now(),
-        torch._C._len_torch_dispatch_stack(),
-        torch._C._len_torch_function_stack(),
-        _extension.is_installed(),
-        threading.active_count(),
-    )
 
 
 def live(stage: Any, compile_once: Callable[[AbstractContextManager[Any]], Any]) -> list[Point]:
