@@ -13,7 +13,7 @@ from torch.testing._internal.common_methods_invocations import op_db
 
 from fusewright.containers import mapped
 from fusewright.fake import FakeMode, refusals
-from tests.lower.operator_samples import name_of
+from tests.operators.samples import name_of
 
 
 def run(function: Callable[..., Any], *args: Any, asks: bool = True, **kwargs: Any) -> Any:

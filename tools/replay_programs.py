@@ -45,8 +45,8 @@ from fusewright.runtime.targets import register_loader
 from fusewright.schedule import schedule
 from fusewright.wrapper import generate_lines, plan_memory
 from tests.golden import Case, read_cases
-from tests.lower.operator_samples import database, name_of, samples
 from tests.lower.support import graph_of
+from tests.operators.samples import database, name_of, samples
 
 Generate = Callable[[KernelLanguage], str]
 """Generates a program's code, with kernels in a language."""

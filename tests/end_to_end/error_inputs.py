@@ -27,7 +27,7 @@ from torch.testing._internal.common_methods_invocations import op_db
 from torch.testing._internal.opinfo.core import BinaryUfuncInfo
 
 import fusewright
-from tests.lower.operator_samples import name_of
+from tests.operators.samples import name_of
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 

@@ -35,8 +35,8 @@ from fusewright.config import Options
 from fusewright.context import CompileContext
 from fusewright.errors import Unsupported
 from fusewright.pipeline import compile_graph
-from tests.lower.operator_samples import name_of
 from tests.lower.support import graph_of, leaves
+from tests.operators.samples import name_of
 
 DTYPES = (torch.float32, torch.float64, torch.complex64)
 TOLERANCE = {

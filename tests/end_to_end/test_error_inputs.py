@@ -8,7 +8,7 @@ from torch.testing._internal.common_methods_invocations import op_db
 
 from fusewright.lower.rules import words
 from tests.end_to_end.error_inputs import Case, cases, difference, outcome
-from tests.lower.operator_samples import name_of
+from tests.operators.samples import name_of
 
 NAMES = words(
     """

@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from fusewright.ir.index import Symbol
 from fusewright.ir.relations import Kind, Relation
 from fusewright.symbolic.relations import RealRelation
-from tests.lower.operator_samples import samples
+from tests.operators.samples import samples
 from tests.symbolic_inputs import SymbolicInputs
 
 

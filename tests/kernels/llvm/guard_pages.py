@@ -38,8 +38,8 @@ from fusewright.pipeline import compile_graph
 from fusewright.runtime import llvm_engine
 from fusewright.runtime.guard_pages import STATISTICS, MemoryFault
 from fusewright.runtime.memory_checks import GARBAGE, GUARD_PAGES
-from tests.lower.operator_samples import compare, database, examples, name_of
 from tests.lower.support import graph_of
+from tests.operators.samples import compare, database, examples, name_of
 
 Tensor = torch.Tensor
 

@@ -1,26 +1,15 @@
-"""Every operator of torch's own sample database, lowered and compared with eager.
-
-    python -m tests.lower.operator_samples [--samples N] [--dtype float32] [NAME ...]
-
-prints one row an operator that fails, and how many operators were lowered to loops altogether, in
-part, or not at all.
-"""
+"""Torch's own samples of its operators, and how a result is compared with eager's."""
 
 from __future__ import annotations
 
-import argparse
-import warnings
-from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch.testing._internal.common_methods_invocations import op_db
 
-from fusewright.errors import Unsupported
 from fusewright.lower.rules import words
-from tests.lower.support import assert_same, leaves, lowered
+from tests.lower.support import assert_same, leaves
 
 RANDOM = frozenset(
     words(
@@ -37,27 +26,6 @@ RANDOM = frozenset(
     )
 )
 """Their results differ from call to call."""
-
-
-@dataclass
-class Outcome:
-    """What became of one operator."""
-
-    name: str
-    computed: int = 0
-    externs: Counter[str] = field(default_factory=Counter)
-    untraceable: str = ""
-    failures: list[str] = field(default_factory=list)
-
-    @property
-    def status(self) -> str:
-        if self.failures:
-            return "fails"
-        if self.untraceable and not self.computed and not self.externs:
-            return "untraceable"
-        if not self.externs:
-            return "loops"
-        return "library" if not self.computed else "both"
 
 
 def database() -> Iterator[Any]:
@@ -94,28 +62,6 @@ def examples(
             continue
         if all(isinstance(leaf, (torch.Tensor, int, float, bool)) for leaf in leaves(wanted)):
             yield args, kwargs, wanted
-
-
-def try_operator(info: Any, dtype: torch.dtype, count: int) -> Outcome:
-    """Lower and evaluate samples of one operator."""
-    outcome = Outcome(name_of(info))
-    for args, kwargs, wanted in examples(info, dtype, count):
-        try:
-            result = lowered(info.op, *args, **kwargs)
-        except Exception as error:
-            tracing = isinstance(error, Unsupported) or "trace" in _files(error)
-            if tracing and "lower" not in _files(error):
-                outcome.untraceable = f"{type(error).__name__}: {error}"
-            else:
-                outcome.failures.append(f"{type(error).__name__}: {error}")
-            continue
-        outcome.computed += result.computed
-        outcome.externs.update(result.externs)
-        try:
-            compare(result.run(), wanted, info.op, args, kwargs, dtype)
-        except Exception as error:
-            outcome.failures.append(f"{type(error).__name__}: {str(error)[:300]}")
-    return outcome
 
 
 def compare(
@@ -155,44 +101,3 @@ def tolerance(dtype: torch.dtype) -> dict[str, float]:
     if dtype in (torch.bfloat16, torch.float16):
         return {"rtol": 2e-2, "atol": 2e-2}
     return {"rtol": 1e-4, "atol": 1e-5} if dtype.is_floating_point else {}
-
-
-def _files(error: BaseException) -> set[str]:
-    """The folders of this package that a traceback went through last."""
-    found = ""
-    traceback = error.__traceback__
-    while traceback is not None:
-        file = traceback.tb_frame.f_code.co_filename
-        for part in ("aot", "fake", "lower", "ir"):
-            if f"/fusewright/{part}/" in file:
-                found = "aot" if part == "fake" else part
-        traceback = traceback.tb_next
-    return {"trace" if found == "aot" else found}
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*")
-    parser.add_argument("--samples", type=int, default=4)
-    parser.add_argument("--dtype", default="float32")
-    options = parser.parse_args()
-    dtype = getattr(torch, options.dtype)
-    warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
-    statuses: Counter[str] = Counter()
-    for info in database():
-        if dtype not in info.dtypes or (options.names and info.name not in options.names):
-            continue
-        outcome = try_operator(info, dtype, options.samples)
-        statuses[outcome.status] += 1
-        if outcome.failures:
-            print(f"FAILS {outcome.name}: {outcome.failures[0]}", flush=True)
-        elif outcome.untraceable and outcome.status == "untraceable":
-            print(f"UNTRACEABLE {outcome.name}: {outcome.untraceable[:160]!r}", flush=True)
-        elif options.names:
-            print(f"{outcome.status.upper()} {outcome.name} {dict(outcome.externs)}", flush=True)
-    print(dict(statuses))
-
-
-if __name__ == "__main__":
-    main()
