@@ -112,6 +112,8 @@ def _refusing_repeated(op: OpOverload, handler: Handler) -> Handler:
         if any(map(shows_repeated, written_tensors(op, args, kwargs))):
             if op is torch.ops.aten.copy_.default and is_same_memory(*args[:2]):
                 return args[0]
+            if op is torch.ops.aten.embedding_renorm_.default:  # Eager goes row by row, unchecked.
+                raise UnsupportedOperator(f"{op} of rows that are one in memory")
             raise RuntimeError(
                 "unsupported operation: more than one element of the written-to tensor refers to a "
                 "single memory location. Please clone() the tensor before performing the operation."

@@ -148,6 +148,13 @@ def binary_float_only(x: Any, y: Any) -> Geometry | None:
     return elementwise(*found, found[0])
 
 
+def step(x: Tensor, values: Tensor) -> Geometry | None:
+    """heaviside: of two tensors of one type, which is that of the result."""
+    if x.dtype != values.dtype or x.dtype.is_complex:
+        return None
+    return elementwise(x.dtype, (x, values))
+
+
 def rounded_division(x: Any, y: Any, *, rounding_mode: str | None = None) -> Geometry | None:
     """div with a rounding mode: integers stay integers."""
     return binary_to_float(x, y) if rounding_mode is None else binary(x, y)
@@ -282,6 +289,7 @@ RULES: dict[Any, Rule] = {
         "div.Tensor div.Scalar atan2 xlogy.Tensor special_xlog1py copysign.Tensor",
     ),
     **named(binary_float_only, "logaddexp logaddexp2"),
+    **named(step, "heaviside"),
     **named(rounded_division, "div.Tensor_mode div.Scalar_mode"),
     **named(
         comparison,

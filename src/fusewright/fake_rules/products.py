@@ -155,6 +155,40 @@ def resampled(x: Tensor, output_size: Sequence[int], *parameters: Any) -> Geomet
     return contiguous(x.dtype, size)
 
 
+def shuffled_pixels(x: Tensor, factor: int) -> Geometry | None:
+    """pixel_shuffle of images whose strides suggest that their channels are last: on the CPU they
+    stay so, where torch's meta kernel is row-major.
+    """
+    if x.device.type != "cpu" or x.dim() != 4 or factor < 1 or not suggests_channels_last(x):
+        return None
+    n, channels, height, width = x.shape
+    if channels % factor**2:
+        return None
+    size = (n, channels // factor**2, height * factor, width * factor)
+    return channels_last(x.dtype, size)
+
+
+def padded_by_its_edges(x: Tensor, padding: Sequence[int]) -> Geometry | None:
+    """replication_pad2d, and its like of volumes: as `shuffled_pixels`."""
+    if x.device.type != "cpu" or not suggests_channels_last(x) or x.numel() == 0:
+        return None
+    if len(padding) != 2 * (x.dim() - 2):
+        return None
+    sizes = list(x.shape)
+    for dim, (before, after) in enumerate(zip(padding[::2], padding[1::2], strict=True), 1):
+        sizes[-dim] += before + after
+        if sizes[-dim] < 1:
+            return None
+    return channels_last(x.dtype, sizes)
+
+
+def reflected(x: Tensor, padding: Sequence[int]) -> Geometry | None:
+    """reflection_pad2d: likewise, where there is as much to reflect."""
+    sizes = [size for size in reversed(x.shape) for _ in range(2)]
+    fits = all(pad < size for pad, size in zip(padding, sizes, strict=False))
+    return padded_by_its_edges(x, padding) if fits else None
+
+
 def convolution(
     x: Tensor,
     weight: Tensor,
@@ -248,6 +282,9 @@ RULES: dict[Any, Rule] = {
         upsample_trilinear3d upsample_bicubic2d _upsample_bilinear2d_aa _upsample_bicubic2d_aa
         """,
     ),
+    **named(shuffled_pixels, "pixel_shuffle"),
+    **named(reflected, "reflection_pad2d reflection_pad3d"),
+    **named(padded_by_its_edges, "replication_pad2d replication_pad3d"),
     **named(convolution, "convolution"),
     **named(eigenvectors, "linalg_eig"),
 }

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from fusewright.fake_rules.geometry import suggests_channels_last
 from fusewright.formulas.helpers import aten, zeros
 from fusewright.formulas.table import When, formula
 
@@ -82,9 +83,10 @@ def pixel_shuffle(x: Tensor, factor: int) -> Tensor:
     mixed = aten.clone.default(
         aten.permute.default(apart, order), memory_format=torch.contiguous_format
     )
-    return aten.view.default(
+    result = aten.view.default(
         mixed, [*batch, channels // factor**2, height * factor, width * factor]
     )
+    return _as_images(result, x)
 
 
 @formula(aten.pixel_unshuffle.default)
@@ -102,6 +104,14 @@ def pixel_unshuffle(x: Tensor, factor: int) -> Tensor:
     mixed = aten.clone.default(
         aten.permute.default(apart, order), memory_format=torch.contiguous_format
     )
-    return aten.view.default(
+    result = aten.view.default(
         mixed, [*batch, channels * factor**2, height // factor, width // factor]
     )
+    return _as_images(result, x)
+
+
+def _as_images(result: Tensor, x: Tensor) -> Tensor:
+    """On the CPU, images whose channels are last stay so."""
+    if x.device.type == "cpu" and x.dim() == 4 and suggests_channels_last(x):
+        return aten.clone.default(result, memory_format=torch.channels_last)
+    return result
