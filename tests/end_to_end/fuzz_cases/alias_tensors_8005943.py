@@ -1,6 +1,5 @@
 # alias: call 1, result[1]: (object, memory, offset): eager (3, 1, 0), compiled (3, 2, 0)
 import torch
-from torch.nn import functional as F
 from fusewright.fuzz import fill, show
 
 MODE = "plain"

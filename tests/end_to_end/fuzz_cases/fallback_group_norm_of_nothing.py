@@ -1,4 +1,3 @@
-import torch
 from torch.nn import functional as F
 from fusewright.fuzz import fill, show
 

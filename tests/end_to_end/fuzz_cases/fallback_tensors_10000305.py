@@ -1,7 +1,6 @@
 # fallback: call 1, fallback: fusewright.fallbacks: running eagerly from fuzz_tensors_10000305.py:14  v6 = torch.dstack([v3, v3])
 #   stage aot.trace failed: Unsupported: whether ((True) and ((u0 == 1) or (False))) or (u0 == 0) depends on the values of a tensor
 import torch
-from torch.nn import functional as F
 from fusewright.fuzz import fill, show
 
 MODE = "plain"

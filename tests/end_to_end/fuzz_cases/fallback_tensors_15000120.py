@@ -1,7 +1,6 @@
 # fallback: call 1, fallback: fusewright.fallbacks: running eagerly from fuzz_tensors_15000120.py:13  v3 = x0.reshape(3, -1)
 #   stage lower failed: Unsupported: a view of a tensor that sizes and strides do not express
 import torch
-from torch.nn import functional as F
 from fusewright.fuzz import fill, show
 
 MODE = "plain"

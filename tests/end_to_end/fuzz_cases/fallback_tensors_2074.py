@@ -1,7 +1,6 @@
 # fallback: call 1, fallback: fusewright.fallbacks: running eagerly from fuzz_tensors_2074.py:13  x1.index_put_((torch.tensor([0]),), x1[0])
 #   stage aot.trace failed: RuntimeError: more than one element of the written-to tensor refers to a single memory location
 import torch
-from torch.nn import functional as F
 from fusewright.fuzz import fill, show
 
 MODE = "plain"

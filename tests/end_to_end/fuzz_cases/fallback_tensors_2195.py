@@ -1,7 +1,6 @@
 # fallback: call 1, fallback: fusewright.fallbacks: running eagerly from fuzz_tensors_2195.py:13  v4 = torch.sum(x0, -0, out=torch.empty(0))
 #   stage aot.trace failed: Unsupported: writing to an empty `out` tensor that would be resized
 import torch
-from torch.nn import functional as F
 from fusewright.fuzz import fill, show
 
 MODE = "plain"

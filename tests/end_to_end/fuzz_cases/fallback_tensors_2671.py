@@ -1,7 +1,5 @@
 # fallback: call 1, fallback: fusewright.fallbacks: running eagerly from fuzz_tensors_2671.py:13  x0.pow_(0)
 #   stage aot.functionalize failed: RuntimeError: start (0) + length (1) exceeds dimension size (0).
-import torch
-from torch.nn import functional as F
 from fusewright.fuzz import fill, show
 
 MODE = "plain"

@@ -1,7 +1,5 @@
 # fallback: call 1, fallback: fusewright.fallbacks: running eagerly from fuzz_tensors_3000803.py:14  v3.cumsum_(0)
 #   stage aot.functionalize failed: Unsupported: writing through aten.expand.default cannot be made functional
-import torch
-from torch.nn import functional as F
 from fusewright.fuzz import fill, show
 
 MODE = "plain"

@@ -1,7 +1,5 @@
 # fallback: call 1, fallback: fusewright.fallbacks: running eagerly from fuzz_tensors_3003984.py:14  v3.clamp_(0.1)
 #   stage aot.functionalize failed: Unsupported: writing through aten.unfold.default cannot be made functional
-import torch
-from torch.nn import functional as F
 from fusewright.fuzz import fill, show
 
 MODE = "plain"

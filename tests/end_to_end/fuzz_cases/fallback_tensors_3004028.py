@@ -1,7 +1,6 @@
 # fallback: call 1, fallback: fusewright.fallbacks: running eagerly from fuzz_tensors_3004028.py:13  v0 = x0.view(x0.dtype)
 #   stage aot.functionalize failed: RuntimeError: tensors used as indices must be long, int, byte or bool tensors
 import torch
-from torch.nn import functional as F
 from fusewright.fuzz import fill, show
 
 MODE = "plain"

@@ -1,7 +1,5 @@
 # fallback: call 1, fallback: fusewright.fallbacks: running eagerly from fuzz_tensors_3005668.py:15  v1.fill_(False)
 #   stage aot.functionalize failed: Unsupported: writing through aten.permute.default cannot be made functional
-import torch
-from torch.nn import functional as F
 from fusewright.fuzz import fill, show
 
 MODE = "plain"

@@ -1,7 +1,5 @@
 # fallback: call 1, fallback: fusewright.fallbacks: running eagerly from fuzz_tensors_3050.py:13  v1 = x0.unfold(-0, 0, 1)
 #   stage aot.trace failed: UnsupportedOperator: a view, with gradients, of an expanded tensor is returned: its gradient would be that of the memory, not that of each element
-import torch
-from torch.nn import functional as F
 from fusewright.fuzz import fill, show
 
 MODE = "plain"

@@ -1,7 +1,6 @@
 # fallback: call 1, fallback: fusewright.fallbacks: running eagerly from f  fuzz_tensors_6025418.py:13
 #   the graph raised IndexError: index 2 is out of bounds for dimension 0 with size 2; the call runs as it was written
 import torch
-from torch.nn import functional as F
 from fusewright.fuzz import fill, show
 
 MODE = "plain"

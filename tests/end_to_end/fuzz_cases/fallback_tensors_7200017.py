@@ -1,7 +1,6 @@
 # fallback: call 1, fallback: fusewright.fallbacks: running eagerly from f  fuzz_tensors_7200017.py:15
 #   the graph raised NameError: name 'Real' is not defined; the call runs as it was written
 import torch
-from torch.nn import functional as F
 from fusewright.fuzz import fill, show
 
 MODE = "grad"

@@ -1,7 +1,5 @@
 # fallback: call 1, fallback: fusewright.fallbacks: running eagerly from fuzz_tensors_7200087.py:15  x0.t_()
 #   stage aot.trace failed: Unsupported: aten.t_.default changes the sizes of an input of the graph
-import torch
-from torch.nn import functional as F
 from fusewright.fuzz import fill, show
 
 MODE = "plain"

@@ -1,7 +1,6 @@
 # fallback: call 1, fallback: fusewright.fallbacks: running eagerly from fuzz_tensors_8006725.py:15  torch.sin(x1, out=x0)
 #   stage aot.trace failed: Unsupported: an `out=` argument that would be resized
 import torch
-from torch.nn import functional as F
 from fusewright.fuzz import fill, show
 
 MODE = "plain"

@@ -1,15 +1,10 @@
 import collections
-import contextlib
-import copy
-import dataclasses
 import functools
 import itertools
 import math
-import operator
 
 import torch
 from torch import nn
-from torch.nn import functional as F
 
 from fusewright.fuzz import fill, show
 
@@ -38,29 +33,6 @@ G_LIST = [1, 2, 3]
 G_DICT = {"a": 1, "b": 2}
 G_STR = "glob"
 LOG = []
-
-
-class Ctx:
-    def __init__(self, name, swallow=False):
-        self.name = name
-        self.swallow = swallow
-
-    def __enter__(self):
-        LOG.append("enter " + self.name)
-        return self
-
-    def __exit__(self, kind, value, trace):
-        LOG.append(f"exit {self.name} {kind.__name__ if kind else None} {value}")
-        return self.swallow and kind is not None and issubclass(kind, ValueError)
-
-
-@contextlib.contextmanager
-def managed(tag):
-    LOG.append(f"open {tag}")
-    try:
-        yield tag + 1
-    finally:
-        LOG.append(f"close {tag}")
 
 
 class Meta:
@@ -157,36 +129,7 @@ class Child(Meta):
         return super().double + 1
 
 
-class Slotted:
-    __slots__ = ("a", "b")
-
-    def __init__(self, a, b=0):
-        self.a, self.b = a, b
-
-
-@dataclasses.dataclass
-class Point:
-    x: int
-    y: int = 2
-    tags: list = dataclasses.field(default_factory=list)
-
-    def norm(self):
-        return self.x * self.x + self.y * self.y
-
-
-@dataclasses.dataclass(frozen=True, order=True)
-class Frozen:
-    a: int
-    b: str = "q"
-
-
 Pair = collections.namedtuple("Pair", ["left", "right"])
-
-
-class MyError(ValueError):
-    def __init__(self, message, code=7):
-        super().__init__(message)
-        self.code = code
 
 
 class Mod(nn.Module):
@@ -201,14 +144,6 @@ class Mod(nn.Module):
             self.count += 1
             return t * self.scale
         return t + self.scale + self.weight.detach()
-
-
-def star(a, *rest, k=1, **kw):
-    return a + sum(rest) * k + len(kw)
-
-
-def kwonly(a, b=2, /, c=3, *, d=4):
-    return a * 1000 + b * 100 + c * 10 + d
 
 
 def rec(n):
@@ -233,16 +168,6 @@ def deleg(n):
 
 def helper(t, a):
     return t + a
-
-
-def helper2(t, a):
-    return t - a
-
-
-def fails(v):
-    if v > 2:
-        raise MyError(f"too large: {v}")
-    return v
 
 
 def remember(v, seen=[]):

@@ -1,15 +1,8 @@
 import collections
-import contextlib
-import copy
 import dataclasses
-import functools
-import itertools
-import math
-import operator
 
 import torch
 from torch import nn
-from torch.nn import functional as F
 
 from fusewright.fuzz import fill, show
 
@@ -64,19 +57,6 @@ class Mod(nn.Module):
     pass
 
 
-def helper(t, a):
-    return t + a
-
-
-def deco(fn):
-
-    @functools.wraps(fn)
-    def inner(*args, **kw):
-        pass
-
-    return inner
-
-
 def outer():
     cell = 4
 
@@ -104,10 +84,6 @@ OBJ = Child(3)
 OBJ0 = OBJ
 N = 2
 S = "ab"
-
-
-class Watch:
-    pass
 
 
 def make(number):

@@ -1,5 +1,3 @@
-import torch
-from torch.nn import functional as F
 from fusewright.fuzz import fill, show
 
 MODE = "plain"

@@ -1,6 +1,4 @@
 # missing_exception: call 1, exception: call fuzz_tensors_2110.py:f: RuntimeError: setStorage: sizes [1], strides [0], storage offset 0, and itemsize 4 requiring a storage size of 4 are out of bounds for storage of size 0
-import torch
-from torch.nn import functional as F
 from fusewright.fuzz import fill, show
 
 MODE = "plain"

@@ -1,6 +1,5 @@
 # missing_exception: call 1, exception: call fuzz_tensors_2283.py:f: IndexError: index 1 is out of bounds for dimension 0 with size 1
 import torch
-from torch.nn import functional as F
 from fusewright.fuzz import fill, show
 
 MODE = "plain"

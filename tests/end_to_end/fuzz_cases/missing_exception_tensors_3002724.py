@@ -1,5 +1,4 @@
 # missing_exception: call 1, exception: call functional.py:interpolate: RuntimeError: Non-empty 3D data tensor expected but got a tensor with sizes [1, 0, 1]
-import torch
 from torch.nn import functional as F
 from fusewright.fuzz import fill, show
 

@@ -1,6 +1,5 @@
 # missing_exception: call 1, exception: call fuzz_tensors_3011065.py:f: IndexError: index out of range in self
 import torch
-from torch.nn import functional as F
 from fusewright.fuzz import fill, show
 
 MODE = "plain"

@@ -1,5 +1,4 @@
 # missing_exception: call 1, exception: backward graph.py:_engine_run_backward: RuntimeError: one of the variables needed for gradient computation has been modified by an inplace operation: [torch.FloatTensor [0]], which is output 0 of torch::autograd::NotImplemented, is at version 2; expected version 1 instead. Hint: enable anomaly detection to find the operation that failed to compute its gradient, with torch.autograd.set_detect_anomaly(True, check_nan=False).
-import torch
 from torch.nn import functional as F
 from fusewright.fuzz import fill, show
 

@@ -1,5 +1,3 @@
-import torch
-
 from fusewright.fuzz import fill, show
 
 MODE = "plain"

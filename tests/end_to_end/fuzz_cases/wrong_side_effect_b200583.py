@@ -1,15 +1,7 @@
 import collections
-import contextlib
-import copy
-import dataclasses
-import functools
-import itertools
-import math
-import operator
 
 import torch
 from torch import nn
-from torch.nn import functional as F
 
 from fusewright.fuzz import fill, show
 
@@ -53,16 +45,6 @@ class Meta:
         return self.n != 0
 
 
-class Child(Meta):
-    shared = 5
-
-
-@dataclasses.dataclass
-class Point:
-    x: int
-    y: int = 2
-
-
 Pair = collections.namedtuple("Pair", ["left", "right"])
 
 
@@ -84,27 +66,6 @@ def deleg(n):
     r = yield from gen(n)
     yield (-1)
     return r
-
-
-def helper(t, a):
-    return t + a
-
-
-def helper2(t, a):
-    return t - a
-
-
-def deco(fn):
-
-    @functools.wraps(fn)
-    def inner(*args, **kw):
-        LOG.append(fn.__name__)
-        return fn(*args, **kw) + 1
-
-    return inner
-
-
-G_FN = helper
 
 
 def outer():

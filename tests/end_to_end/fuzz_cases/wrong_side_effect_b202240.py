@@ -1,15 +1,7 @@
 import collections
-import contextlib
-import copy
-import dataclasses
-import functools
-import itertools
-import math
-import operator
 
 import torch
 from torch import nn
-from torch.nn import functional as F
 
 from fusewright.fuzz import fill, show
 
@@ -40,10 +32,6 @@ G_STR = "glob"
 LOG = []
 
 
-class Ctx:
-    pass
-
-
 class Meta:
     shared = 2
 
@@ -58,46 +46,11 @@ class Meta:
         return self.n * 2
 
 
-class Child(Meta):
-    shared = 5
-
-
-@dataclasses.dataclass
-class Point:
-    x: int
-    y: int = 2
-
-
 Pair = collections.namedtuple("Pair", ["left", "right"])
 
 
 class Mod(nn.Module):
     pass
-
-
-def star(a, *rest, k=1, **kw):
-    return a + sum(rest) * k + len(kw)
-
-
-def helper(t, a):
-    return t + a
-
-
-def helper2(t, a):
-    return t - a
-
-
-def deco(fn):
-
-    @functools.wraps(fn)
-    def inner(*args, **kw):
-        LOG.append(fn.__name__)
-        return fn(*args, **kw) + 1
-
-    return inner
-
-
-G_FN = helper
 
 
 def outer():

@@ -1,15 +1,8 @@
 import collections
-import contextlib
-import copy
 import dataclasses
-import functools
-import itertools
-import math
-import operator
 
 import torch
 from torch import nn
-from torch.nn import functional as F
 
 from fusewright.fuzz import fill, show
 
@@ -123,10 +116,6 @@ class Mod(nn.Module):
     pass
 
 
-def rec(n):
-    return 1 if n <= 0 else n + rec(n - 1)
-
-
 def gen(n):
     try:
         for i in range(n):
@@ -141,32 +130,6 @@ def deleg(n):
     r = yield from gen(n)
     yield (-1)
     return r
-
-
-def helper(t, a):
-    return t + a
-
-
-def helper2(t, a):
-    return t - a
-
-
-def deco(fn):
-
-    @functools.wraps(fn)
-    def inner(*args, **kw):
-        LOG.append(fn.__name__)
-        return fn(*args, **kw) + 1
-
-    return inner
-
-
-@deco
-def decorated(v, w=2):
-    return v * w
-
-
-G_FN = helper
 
 
 def outer():

@@ -1,15 +1,8 @@
 import collections
-import contextlib
-import copy
-import dataclasses
-import functools
-import itertools
 import math
-import operator
 
 import torch
 from torch import nn
-from torch.nn import functional as F
 
 from fusewright.fuzz import fill, show
 
@@ -95,34 +88,12 @@ class Meta:
         return self.n != 0
 
 
-class Child(Meta):
-    shared = 5
-
-
-class Slotted:
-    __slots__ = ("a", "b")
-
-    def __init__(self, a, b=0):
-        self.a, self.b = (a, b)
-
-
-@dataclasses.dataclass
-class Point:
-    x: int
-    y: int = 2
-    tags: list = dataclasses.field(default_factory=list)
-
-
 Pair = collections.namedtuple("Pair", ["left", "right"])
 
 
 class Mod(nn.Module):
     def forward(self, t):
         return t + self.scale + self.weight.detach()
-
-
-def rec(n):
-    return 1 if n <= 0 else n + rec(n - 1)
 
 
 def gen(n):
@@ -133,32 +104,6 @@ def gen(n):
                 yield got
     finally:
         LOG.append(f"gen {n} closed")
-
-
-def helper(t, a):
-    return t + a
-
-
-def helper2(t, a):
-    return t - a
-
-
-def deco(fn):
-
-    @functools.wraps(fn)
-    def inner(*args, **kw):
-        LOG.append(fn.__name__)
-        return fn(*args, **kw) + 1
-
-    return inner
-
-
-@deco
-def decorated(v, w=2):
-    return v * w
-
-
-G_FN = helper
 
 
 def outer():

@@ -1,15 +1,4 @@
-import collections
-import contextlib
-import copy
-import dataclasses
-import functools
-import itertools
-import math
-import operator
-
 import torch
-from torch import nn
-from torch.nn import functional as F
 
 from fusewright.fuzz import fill, show
 
@@ -48,10 +37,6 @@ def deleg(n):
     r = yield from gen(n)
 
 
-def helper(t, a):
-    pass
-
-
 def outer():
 
     def f(x, n, s, lst, d, obj, *rest, k=2, flag=False, fl=1.5, **kw):
@@ -78,10 +63,6 @@ D = {"a": 1, "b": 4}
 OBJ = Child(3)
 N = 2
 S = "ab"
-
-
-class Watch:
-    pass
 
 
 def make(number):

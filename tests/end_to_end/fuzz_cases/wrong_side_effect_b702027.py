@@ -1,15 +1,4 @@
-import collections
-import contextlib
-import copy
-import dataclasses
-import functools
-import itertools
-import math
-import operator
-
 import torch
-from torch import nn
-from torch.nn import functional as F
 
 from fusewright.fuzz import fill, show
 

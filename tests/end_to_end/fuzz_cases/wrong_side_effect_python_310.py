@@ -1,16 +1,5 @@
 # wrong_side_effect: call 1, G_INT: eager 0 (int), compiled 0.0 (float)
-import collections
-import contextlib
-import copy
-import dataclasses
-import functools
-import itertools
-import math
-import operator
-import weakref
 import torch
-from torch import nn
-from fusewright import graph_break
 from fusewright.fuzz import fill, show
 
 

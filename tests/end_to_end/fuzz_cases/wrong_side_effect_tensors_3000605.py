@@ -1,6 +1,5 @@
 # wrong_side_effect: call 1, argument 0: torch.int8 2 of 2 values, at [0]: eager 0, compiled 4, in double 0
 import torch
-from torch.nn import functional as F
 from fusewright.fuzz import fill, show
 
 MODE = "plain"

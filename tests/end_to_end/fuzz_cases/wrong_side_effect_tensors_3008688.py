@@ -1,6 +1,5 @@
 # wrong_side_effect: call 1, argument 0: torch.float32 3 of 648 values, at [0, 0, 3]: eager -inf, compiled nan, in double -inf
 import torch
-from torch.nn import functional as F
 from fusewright.fuzz import fill, show
 
 MODE = "plain"

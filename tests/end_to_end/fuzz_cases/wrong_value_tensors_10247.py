@@ -1,6 +1,5 @@
 # wrong_value: call 1, result[0]: torch.bfloat16 1 of 1 values, at [0]: eager 2.938735877055719e-39, compiled 0.0, in double 2.938735877055719e-39
 import torch
-from torch.nn import functional as F
 from fusewright.fuzz import fill, show
 
 MODE = "plain"

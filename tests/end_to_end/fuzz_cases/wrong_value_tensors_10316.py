@@ -1,6 +1,5 @@
 # wrong_value: call 1, result[0][1]: torch.float32 1 of 1 values, at []: eager nan, compiled inf, in double nan
 import torch
-from torch.nn import functional as F
 from fusewright.fuzz import fill, show
 
 MODE = "plain"

@@ -1,6 +1,5 @@
 # wrong_value: call 1, result[0]: torch.int64 8 of 16 values, at [0, 0, 1]: eager 0, compiled 1, in double 0
 import torch
-from torch.nn import functional as F
 from fusewright.fuzz import fill, show
 
 MODE = "plain"

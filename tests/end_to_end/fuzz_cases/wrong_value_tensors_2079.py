@@ -1,5 +1,4 @@
 # wrong_value: call 1, result[0]: torch.float32 2 of 16 values, at [3, 1]: eager 0.0, compiled -0.0, in double 0.0
-import torch
 from torch.nn import functional as F
 from fusewright.fuzz import fill, show
 

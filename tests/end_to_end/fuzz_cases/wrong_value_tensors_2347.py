@@ -1,6 +1,5 @@
 # wrong_value: call 1, result[0]: torch.float32 1 of 1 values, at []: eager 0.0, compiled 2.7755575615628914e-16, in double 0.0
 import torch
-from torch.nn import functional as F
 from fusewright.fuzz import fill, show
 
 MODE = "plain"

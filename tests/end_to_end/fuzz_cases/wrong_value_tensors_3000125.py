@@ -1,6 +1,5 @@
 # wrong_value: call 1, result[0]: torch.float16 2 of 2 values, at [0]: eager 5.29296875, compiled 2.646484375, in double 5.29296875
 import torch
-from torch.nn import functional as F
 from fusewright.fuzz import fill, show
 
 MODE = "plain"

@@ -1,6 +1,5 @@
 # wrong_value: call 1, result[0]: torch.float32 4 of 14 values, at [0, 5]: eager 0.0, compiled -0.0, in double 0.0
 import torch
-from torch.nn import functional as F
 from fusewright.fuzz import fill, show
 
 MODE = "plain"

@@ -1,6 +1,5 @@
 # wrong_value: call 1, result[0]: torch.float32 2 of 2 values, at [0]: eager 0.0, compiled 2.646078586578369, in double 0.0
 import torch
-from torch.nn import functional as F
 from fusewright.fuzz import fill, show
 
 MODE = "plain"

@@ -1,6 +1,5 @@
 # wrong_value: call 1, gradient 0: torch.float32 1 of 6 values, at [1, 2]: eager 2.7272727489471436, compiled nan, in double 2.7272727272727275
 import torch
-from torch.nn import functional as F
 from fusewright.fuzz import fill, show
 
 MODE = "grad"

@@ -1,6 +1,5 @@
 # wrong_value: call 1, result[0]: torch.float32 1 of 16 values, at [1, 0]: eager 0.0, compiled -0.0, in double 0.0
 import torch
-from torch.nn import functional as F
 from fusewright.fuzz import fill, show
 
 MODE = "plain"

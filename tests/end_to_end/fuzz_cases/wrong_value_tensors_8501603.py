@@ -1,6 +1,5 @@
 # wrong_value: call 1, result[0]: torch.float32 1 of 27 values, at [1, 0, 1]: eager inf, compiled nan, in double inf
 import torch
-from torch.nn import functional as F
 from fusewright.fuzz import fill, show
 
 MODE = "plain"
