@@ -251,3 +251,21 @@ def test_dicts_of_global_variables(monkeypatch: pytest.MonkeyPatch) -> None:
             results.append(plain(call(X, argument)))
         assert results[0] == results[1] == results[2]
     assert COUNT == 1
+
+
+class Setting:
+    level = 1
+
+
+def test_a_class_that_is_written_to_is_seen_through_its_mapping() -> None:
+    def write_and_read(x: torch.Tensor) -> Any:
+        Setting.level += 1
+        return x, vars(Setting)["level"]
+
+    def read_what_was_there(x: torch.Tensor) -> Any:
+        shown = vars(Setting)
+        Setting.level += 1
+        return x, shown["level"]
+
+    for number, function in enumerate([write_and_read, read_what_was_there] * 2):
+        assert api.compile(function, backend="eager")(X) == (X, number + 2)

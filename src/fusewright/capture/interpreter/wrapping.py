@@ -27,7 +27,7 @@ from fusewright.capture.sources import (
     Source,
 )
 from fusewright.capture.values.base import Machine, Value
-from fusewright.capture.values.classes import ClassValue, PythonModuleValue
+from fusewright.capture.values.classes import ClassValue, PythonModuleValue, SuperValue
 from fusewright.capture.values.constant import CONSTANT_TYPES, ConstantValue
 from fusewright.capture.values.functions import (
     BuiltinValue,
@@ -185,6 +185,15 @@ def wrap_method(machine: Machine, method: types.MethodType, source: Source) -> V
     return MethodValue(function, instance, source)
 
 
+def wrap_super(machine: Machine, object: super, source: Source) -> Value:
+    if object.__self__ is None:
+        return wrap_plain(machine, object, source)
+    machine.guard(GuardKind.TYPE, source, super)
+    cls = machine.wrap(object.__thisclass__, AttributeSource(source, "__thisclass__"))
+    instance = machine.wrap(object.__self__, AttributeSource(source, "__self__"))
+    return SuperValue(cls.constant(), instance, source)
+
+
 def wrap_builtin(machine: Machine, function: Any, source: Source) -> Value:
     owner = getattr(function, "__self__", None)
     bound = isinstance(function, types.BuiltinFunctionType | types.MethodWrapperType)
@@ -302,6 +311,7 @@ MAKERS: Final[dict[type, Maker]] = {
     slice: wrap_slice,
     types.FunctionType: wrap_function,
     types.MethodType: wrap_method,
+    super: wrap_super,
     types.ModuleType: wrap_python_module,
     types.CellType: wrap_cell,
     functools.partial: wrap_partial,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from fusewright.capture import reasons
 from fusewright.capture.sources import AttributeSource, ConstantSource, Source
@@ -188,6 +188,10 @@ def make_and_change(
     return product
 
 
+_OF_SUPER_ITSELF: Final = frozenset({"__self__", "__self_class__", "__thisclass__"})
+"""Attributes of a `super` object, where the classes that it looks in have none of the name."""
+
+
 class SuperValue(Value):
     """`super(cls, instance)`: attributes looked up after `cls` in the instance's method resolution
     order.
@@ -195,8 +199,8 @@ class SuperValue(Value):
 
     __slots__ = ("after", "instance")
 
-    def __init__(self, after: type, instance: Value) -> None:
-        super().__init__(None)
+    def __init__(self, after: type, instance: Value, source: Source | None = None) -> None:
+        super().__init__(source)
         self.after = after
         self.instance = instance
 
@@ -211,6 +215,10 @@ class SuperValue(Value):
                 start = self.instance.python_type()
                 bound_to = self.instance
         raw, source = machine.classes.attribute_after(start, self.after, name)
+        if name == "__class__" or (raw is MISSING and name in _OF_SUPER_ITSELF):
+            own = {"__self__": self.instance, "__self_class__": start, "__thisclass__": self.after}
+            part = own.get(name, super)
+            return part if isinstance(part, Value) else machine.wrap(part, ConstantSource(part))
         if raw is MISSING:
             machine.raise_error(AttributeError, f"'super' object has no attribute {name!r}")
         return machine.bind(raw, source, bound_to, start)

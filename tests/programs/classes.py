@@ -1,7 +1,5 @@
 """Classes of every kind under capture: descriptors, hooks of attributes, inheritance, metaclasses,
-special methods, dataclasses, enums, classes made inside. Each function is captured as one graph and
-agrees with itself when run.
-"""
+special methods, dataclasses, enums, classes made inside."""
 
 # ruff: noqa (these programs are meant to use every form that the language has)
 
@@ -16,23 +14,14 @@ import inspect
 import math
 import operator
 import typing
-from collections.abc import Callable
-from typing import Any
 
-import pytest
 import torch
 
-import fusewright
-from tests.capture.agreement import check
+from tests.programs import corpus
 
 X = torch.arange(3.0)
-PROGRAMS: list[Callable[..., Any]] = []
 
-
-def program(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of one tensor that is captured whole."""
-    PROGRAMS.append(function)
-    return function
+program = corpus.program((X,))
 
 
 # -- containers whose methods C does not ask ------------------------------------------------------
@@ -417,6 +406,24 @@ def parameters_of_a_signature(x):
     return x, parameters.keys(), list(parameters.values()), type(parameters)
 
 
+BOTH = Both()
+SUPER, OF_CLASS = super(Left, BOTH), super(Left, Both)
+
+
+@program
+def super_objects_that_exist(x):
+    parts = SUPER.__class__, SUPER.__thisclass__, SUPER.__self_class__, SUPER.__self__ is BOTH
+    SUPER.__setattr__("kept", 3)
+    try:
+        SUPER.nothing
+    except AttributeError as error:
+        text = str(error)
+    return (
+        x + 1, SUPER.who(), OF_CLASS.make().who(), parts, SUPER.__getattribute__("kept"), text,
+        SUPER.__hash__() == hash(BOTH), SUPER.__eq__(BOTH), SUPER.__init__(),
+    )  # fmt: skip
+
+
 class Meta(type):
     def __call__(cls, *args, **kwargs):
         instance = super().__call__(*args, **kwargs)
@@ -798,27 +805,3 @@ def enums(x):
         len(Level), Level["LOW"], Fruit.APPLE in {Fruit.APPLE: 1}, sorted(Level), Level.LOW < 3,
         isinstance(Level.LOW, int), f"{Level.LOW}", Fruit.APPLE.upper(),
     )  # fmt: skip
-
-
-@pytest.mark.parametrize("function", PROGRAMS, ids=lambda f: f.__name__)
-def test_program(function: Any) -> None:
-    with torch.no_grad():
-        check(function, X)
-
-
-class Setting:
-    level = 1
-
-
-def test_a_class_that_is_written_to_is_seen_through_its_mapping() -> None:
-    def write_and_read(x: torch.Tensor) -> Any:
-        Setting.level += 1
-        return x, vars(Setting)["level"]
-
-    def read_what_was_there(x: torch.Tensor) -> Any:
-        shown = vars(Setting)
-        Setting.level += 1
-        return x, shown["level"]
-
-    for number, function in enumerate([write_and_read, read_what_was_there] * 2):
-        assert fusewright.compile(function, backend="eager")(X) == (X, number + 2)

@@ -1,27 +1,13 @@
-"""Small functions of constants that between them use every instruction: no torch, any Python.
+"""Programs of constants: variables, operators, items, text, unpacking, calls, classes."""
 
-Each is run by CPython and by the interpreter of capture, and must give the same result or raise the
-same exception. `PROGRAMS` holds them by name; here are those of expressions, `programs_control`
-has those of statements.
-"""
-
-# ruff: noqa
-# (these functions are meant to use every form that the language has)
+# ruff: noqa (these programs are meant to use every form that the language has)
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
-PROGRAMS: dict[str, Callable[[], Any]] = {}
+from tests.programs.corpus import add as program
 
 TABLE = {"a": 1, "b": [2, 3]}
 counter = 0
-
-
-def program(function: Callable[[], Any]) -> Callable[[], Any]:
-    PROGRAMS[function.__name__] = function
-    return function
 
 
 # -- variables ------------------------------------------------------------------------------------

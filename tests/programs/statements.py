@@ -1,15 +1,13 @@
-"""Small functions of constants for the interpreter: loops, generators, exceptions, `match`, imports,
-and functions that are large.
-"""
+"""Programs of constants: loops, generators, exceptions, `match`, imports, and large functions."""
 
-# ruff: noqa
-# (these functions are meant to use every form that the language has)
+# ruff: noqa (these programs are meant to use every form that the language has)
 
 from __future__ import annotations
 
 from typing import Any
 
-from tests.capture.interpreter.programs import PROGRAMS, TABLE, program
+from tests.programs.corpus import add as program
+from tests.programs.expressions import TABLE
 
 # -- loops ----------------------------------------------------------------------------------------
 
@@ -657,7 +655,7 @@ def missing_name_in_a_module():
 def _generated(name: str, body: list[str]) -> None:
     namespace: dict[str, Any] = {}
     exec(f"def {name}():\n" + "\n".join(f"    {line}" for line in body), namespace)
-    PROGRAMS[name] = namespace[name]
+    program(namespace[name])
 
 
 _generated(

@@ -14,28 +14,16 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 import torch
 
-from fusewright import api
 from fusewright.capture.directives import graph_break
-from tests.capture.agreement import assert_same
+from tests.programs import corpus
 
 X = torch.arange(12.0).reshape(3, 4) / 5 - 1
-PROGRAMS: list[Callable[..., Any]] = []
-NATIVE: list[Callable[..., Any]] = []
 
-
-def program(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of one tensor that breaks the graph."""
-    PROGRAMS.append(function)
-    return function
-
-
-def native(function: Callable[..., Any]) -> Callable[..., Any]:
-    """One whose frame runs as it is: an unset variable of its own would have come from outside."""
-    NATIVE.append(function)
-    return function
+program = corpus.program((X,), breaks="user-break")
+native = corpus.program((X,), breaks="user-break", runs_as_written=True)
+whole = corpus.program((X,))
 
 
 # -- variables ------------------------------------------------------------------------------------
@@ -131,21 +119,6 @@ def handled_exception_that_a_function_shares(x):
 
 
 @program
-def globals_and_deletion(x):
-    global _made
-    _made = 4
-    graph_break()
-    _made += 1
-    x = x * _made
-    graph_break()
-    del _made
-    try:
-        _made
-    except NameError as error:
-        return x, str(error), type(error).__name__
-
-
-@program
 def nonlocal_in_a_function_that_breaks(x):
     t = 0
 
@@ -161,81 +134,10 @@ def nonlocal_in_a_function_that_breaks(x):
     return x, t
 
 
-@program
-def items_and_names_deleted(x):
-    d, l, y = {"a": x, "b": 1}, [1, 2, 3, 4], x
-    graph_break()
-    del d["b"], l[1:3], y
-    graph_break()
-    del l[0]
-    try:
-        y
-    except UnboundLocalError as error:
-        return d, l, str(error)
-
-
 # -- expressions ----------------------------------------------------------------------------------
 
 
-@program
-def walrus_in_a_comprehension(x):
-    graph_break()
-    y = [z for i in range(4) if (z := i * 2) > 2]
-    graph_break()
-    return x * sum(y) + z
-
-
-@program
-def starred(x):
-    graph_break()
-    a, *b, c = [1, 2, 3, 4]
-    d = [*b, *range(2)]
-    graph_break()
-    e = {**{"k": 1}, "x": x}
-    (f, *g), h = (x, 2, 3), 4
-    return x * a + sum(b) * c + sum(d), e, f, g, h
-
-
-@program
-def chained_comparisons(x):
-    n = x.shape[0]
-    graph_break()
-    return x + (1 if 1 < n <= 3 else 2), 0 < n < 2 < 5, (y := n) == 3 != 4
-
-
-@program
-def formatted(x):
-    n = 3
-    graph_break()
-    return x, f"{n=} {n + 1=:>4} {x.shape=}", f"{n!r:>{n}} {'q':*^5}"
-
-
 # -- statements -----------------------------------------------------------------------------------
-
-
-@program
-def matched(x):
-    for c in [1, (1, 2), {"a": 1, "b": 2}, [1, 2, 3], "s", None, 2.5, complex(1, 2)]:
-        graph_break()
-        match c:
-            case int(n) if n > 0:
-                x = x + n
-            case (a, b):
-                x = x + a * b
-            case {"a": v, **rest}:
-                x = x * v + len(rest)
-            case [a, *r]:
-                graph_break()
-                x = x + len(r)
-            case str() | bytes():
-                x = x - 1
-            case None:
-                x = x * 2
-            case complex(real=real):
-                x = x * real
-            case _:
-                x = x / 2
-    return x
 
 
 @program
@@ -256,7 +158,7 @@ def decorated_inside(x):
 
 
 @program
-def generators(x):
+def generators_that_break(x):
     def g(y):
         try:
             for i in range(3):
@@ -357,36 +259,13 @@ KEPT = {"a": 1, "b": 2}
 KEYS, VALUES, ITEMS = KEPT.keys(), KEPT.values(), KEPT.items()
 
 
-@program
+@whole
 def views_that_exist(x):
     known = len(KEYS), "a" in KEYS, ("a", 1) in ITEMS, list(reversed(VALUES))
     return x * 2, known, [*KEYS], sorted(ITEMS), KEYS & {"a"}, sum(VALUES)
 
 
-@program
+@corpus.program((X,), breaks="unknown-callable")
 def pickles_of_objects_met_twice(x):
     text, inner = "text", [1]
     return x + 1, pickle.dumps((text, text)), pickle.dumps([inner, inner])
-
-
-def run(function: Callable[..., Any], compiled: Callable[..., Any]) -> tuple[Any, Any]:
-    """Two calls of each, the second compiled one without anything to capture."""
-    expected = [function(X.clone()) for _ in range(2)]
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", RuntimeWarning)
-        return [compiled(X.clone()) for _ in range(2)], expected
-
-
-@pytest.mark.parametrize("function", PROGRAMS, ids=lambda each: each.__name__)
-def test_it_is_what_it_is_in_eager(function: Callable[..., Any]) -> None:
-    found, expected = run(function, api.compile(function, backend="eager"))
-    assert_same(found, expected)
-
-
-@pytest.mark.parametrize("function", NATIVE, ids=lambda each: each.__name__)
-def test_it_is_what_it_is_in_eager_since_its_frame_is(function: Callable[..., Any]) -> None:
-    expected = [function(X.clone()) for _ in range(2)]
-    compiled = api.compile(function, backend="eager")
-    with pytest.warns(RuntimeWarning, match="running eagerly"):
-        found = [compiled(X.clone()) for _ in range(2)]
-    assert_same(found, expected)

@@ -11,22 +11,16 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 import torch
 
-from tests.capture.agreement import check
-from tests.capture.test_language_classes import Frozen, Level, Measured, Ordered, Vector
+from tests.programs import corpus
+from tests.programs.classes import Frozen, Level, Measured, Ordered, Vector
 
 X = torch.arange(3.0)
 WATERMARK = 3
 
-PROGRAMS: list[Callable[..., Any]] = []
 
-
-def program(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of one tensor that is captured whole."""
-    PROGRAMS.append(function)
-    return function
+program = corpus.program((X,))
 
 
 # -- functions ------------------------------------------------------------------------------------
@@ -127,136 +121,7 @@ def partial_functions(x):
     return p(1), q(), q(c=5), p.func.__name__, p.args[0] is x, q.keywords, functools.partial(p)(1)
 
 
-@program
-def recursion(x):
-    def depth(tree):
-        return 1 + max((depth(t) for t in tree), default=0)
-
-    def even(n):
-        return n == 0 or odd(n - 1)
-
-    def odd(n):
-        return n != 0 and even(n - 1)
-
-    return x * depth([[], [[]]]), even(10), odd(7)
-
-
-@program
-def global_statement(x):
-    global WATERMARK
-    before = WATERMARK
-    WATERMARK = before + 1
-    del WATERMARK
-    try:
-        WATERMARK
-    except NameError as error:
-        text = str(error)
-    WATERMARK = before
-    return x, text
-
-
-@program
-def imports_inside(x):
-    import math as m
-    import os.path
-    from collections import OrderedDict
-    from collections import deque as d
-    from math import pi
-
-    try:
-        from math import nothing
-    except ImportError as error:
-        text = type(error).__name__
-    try:
-        import no_such_module_at_all
-    except ModuleNotFoundError as error:
-        name = error.name
-    return x * m.floor(pi), OrderedDict(a=1), d([1])[0], os.path.join("a", "b"), text, name
-
-
-@program
-def unbound_variables(x):
-    def f(flag):
-        if flag:
-            value = 1
-        try:
-            return value
-        except UnboundLocalError as error:
-            return str(error)
-
-    def g():
-        try:
-            return later
-        except NameError as error:
-            return str(error)
-        later = 1
-
-    return x, f(True), f(False), g()
-
-
 # -- generators and iteration ---------------------------------------------------------------------
-
-
-@program
-def generator_protocol(x):
-    def accumulate():
-        total = 0
-        try:
-            while True:
-                try:
-                    got = yield total
-                except ValueError as error:
-                    got = len(str(error))
-                total += got
-        except GeneratorExit:
-            log.append("closed")
-            raise
-        finally:
-            log.append("finally")
-
-    log = []
-    g = accumulate()
-    out = [next(g), g.send(5), g.throw(ValueError("abc")), g.send(1)]
-    g.close()
-    try:
-        next(g)
-    except StopIteration:
-        out.append("stopped")
-    return x * out[3], out, log
-
-
-@program
-def yield_from(x):
-    def inner():
-        got = yield 1
-        try:
-            yield got
-        except KeyError:
-            yield "caught"
-        return "result"
-
-    def outer():
-        result = yield from inner()
-        yield result
-        yield from [7, 8]
-        return "end"
-
-    g = outer()
-    found = [next(g), g.send("sent"), g.throw(KeyError), next(g), next(g), next(g)]
-    try:
-        next(g)
-    except StopIteration as stop:
-        found.append(stop.value)
-    return x, found
-
-
-@program
-def generator_expressions(x):
-    data = [1, 2, 3]
-    g = (x + i for i in data)
-    data = []
-    first = next(g)
-    return first, sum(i for i in range(4)), list(g)[0], dict((i, i * i) for i in range(3))
 
 
 class Countdown:
@@ -293,30 +158,6 @@ class Pair(collections.abc.Sequence):
 def a_generator_left_inside_try(x):
     """What `Sequence.__iter__` waits in catches IndexError alone: dropping it runs nothing."""
     return x + next(iter(Pair()))
-
-
-@program
-def loops_with_else(x):
-    log = []
-    for i in range(3):
-        if i == 5:
-            break
-    else:
-        log.append("for else")
-    while True:
-        break
-    else:
-        log.append("never")
-    for i, (a, b) in enumerate([(1, 2), (3, 4)]):
-        for c in range(b):
-            if c > a:
-                break
-            if c == i:
-                continue
-            log.append((i, c))
-        else:
-            log.append("inner else")
-    return x + i, log
 
 
 @program
@@ -381,9 +222,3 @@ def all_patterns(x):
             Frozen(1), Ordered(3), (), (1, 2), "qq", {1}, x.shape,
         )
     ]  # fmt: skip
-
-
-@pytest.mark.parametrize("function", PROGRAMS, ids=lambda f: f.__name__)
-def test_program(function: Any) -> None:
-    with torch.no_grad():
-        check(function, X)

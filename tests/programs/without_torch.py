@@ -1,4 +1,4 @@
-"""Run `programs` by CPython and by the interpreter of capture, where there is no torch.
+"""Run programs of constants by CPython and by the interpreter of capture, where there is no torch.
 
     python3.13 without_torch.py REPOSITORY
 
@@ -105,14 +105,17 @@ def main() -> None:
     sys.modules["tests"] = tests = types.ModuleType("tests")
     tests.__path__ = [str(repository / "tests")]
 
-    from tests.capture.interpreter import differential, programs_control
+    from tests.programs import differential, statements
+    from tests.programs.corpus import PROGRAMS
 
     native: Any = importlib.import_module("fusewright.native")
     native.Continuation = Continuation
 
     different = {}
     breaks = 0
-    for name, function in programs_control.PROGRAMS.items():
+    assert statements, "importing it fills the corpus"
+    for name, program in PROGRAMS.items():
+        function = program.function
         expected = differential.executed(function)
         results = [differential.interpreted(function)]
         if name not in differential.NOT_BROKEN:
@@ -127,7 +130,7 @@ def main() -> None:
         json.dumps(
             {
                 "different": different,
-                "count": len(programs_control.PROGRAMS),
+                "count": len(PROGRAMS),
                 "breaks": breaks,
                 "unknown": differential.unknown_instructions(),
             }

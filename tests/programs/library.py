@@ -21,36 +21,22 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 import torch
 
-from fusewright import api
-from fusewright.errors import Unsupported
-from tests.capture.agreement import assert_same, check
-from tests.capture.test_language_classes import Both, Frozen, Ordered, Vector
+from tests.programs import corpus
+from tests.programs.classes import Both, Frozen, Ordered, Vector
 
 X = torch.arange(3.0)
-BREAKS: list[tuple[str, Callable[..., Any]]] = []
 LOCK = threading.Lock()
 LOG = logging.getLogger("tests.capture")
 WATERMARK = 3
-PROGRAMS: list[Callable[..., Any]] = []
+
+program = corpus.program((X,))
 
 
-def program(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of one tensor that is captured whole."""
-    PROGRAMS.append(function)
-    return function
-
-
-def breaks(reason: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def breaks(reason: str) -> Callable[[corpus.Function], corpus.Function]:
     """A function of one tensor that breaks the graph."""
-
-    def enter(function: Callable[..., Any]) -> Callable[..., Any]:
-        BREAKS.append((reason, function))
-        return function
-
-    return enter
+    return corpus.program((X,), breaks=reason)
 
 
 # -- exceptions -----------------------------------------------------------------------------------
@@ -112,38 +98,6 @@ def exception_chains(x):
     except Custom as again:
         log.append(again.code)
     return x, log
-
-
-@program
-def finally_blocks(x):
-    log = []
-
-    def f(kind):
-        for i in range(2):
-            try:
-                if kind == "return":
-                    return i
-                if kind == "continue":
-                    continue
-                if kind == "break":
-                    break
-                if kind == "raise":
-                    raise ValueError(i)
-            except ValueError:
-                return "caught"
-            else:
-                log.append("else")
-            finally:
-                log.append((kind, i))
-        return "end"
-
-    def overriding():
-        try:
-            raise KeyError
-        finally:
-            return "swallowed"
-
-    return x, [f(k) for k in ("return", "continue", "break", "raise", "")], overriding(), log
 
 
 @breaks("unknown-opcode")
@@ -455,21 +409,3 @@ def evaluated(x):
 def inputs(x):
     frame = __import__("sys")._getframe()
     return x + len(frame.f_code.co_name)
-
-
-@pytest.mark.parametrize("function", PROGRAMS, ids=lambda f: f.__name__)
-def test_program(function: Any) -> None:
-    with torch.no_grad():
-        check(function, X)
-
-
-@pytest.mark.parametrize(("reason", "function"), BREAKS, ids=lambda p: getattr(p, "__name__", ""))
-def test_break(reason: str, function: Any) -> None:
-    with pytest.raises(Unsupported) as refused:
-        api.compile(function, backend="eager", fullgraph=True)(X)
-    assert refused.value.reason == reason, refused.value
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        compiled = api.compile(function, backend="eager")
-        for _ in range(2):
-            assert_same(compiled(X), function(X))
