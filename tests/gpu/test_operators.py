@@ -9,26 +9,17 @@ from typing import Any
 import pytest
 import torch
 
-from fusewright.lower.rules import words
 from tests.gpu.support import needs_gpu
+from tests.operators.test_walk import COMPILED
 from tests.operators.walk import Setting, operators, walk
 
 pytestmark = needs_gpu
 
-NAMES = words(
-    """
-    add addcmul amax argmax cat clamp copysign cumsum div embedding exp floor_divide gather
-    index_select logsumexp masked_fill matmul max mean nn.functional.batch_norm nn.functional.conv2d
-    nn.functional.embedding nn.functional.gelu nn.functional.group_norm nn.functional.layer_norm
-    nn.functional.pad nn.functional.softplus pow prod remainder roll softmax std tanh tril unfold
-    var_mean where
-    """
-)
 TYPES = (torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.bool)
 
 CASES = [
     pytest.param(info, dtype, id=f"{info.name}-{str(dtype).removeprefix('torch.')}")
-    for info in operators(NAMES)
+    for info in operators(COMPILED)
     for dtype in TYPES
     if dtype in info.supported_dtypes("cuda")
 ]

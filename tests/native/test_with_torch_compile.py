@@ -9,6 +9,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 PROGRAM = """
 import threading
 import torch
@@ -86,6 +88,7 @@ print("done")
 """
 
 
+@pytest.mark.thorough
 def test_each_inside_the_other() -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     result = subprocess.run(

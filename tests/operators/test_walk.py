@@ -73,6 +73,17 @@ DECOMPOSED = words(
 )
 """Operators of which more samples are decomposed: formulas of many cases."""
 
+COMPILED = words(
+    """
+    add addcmul amax argmax cat clamp copysign cumsum div embedding exp floor_divide gather
+    index_select logsumexp masked_fill matmul max mean nn.functional.batch_norm nn.functional.conv2d
+    nn.functional.embedding nn.functional.gelu nn.functional.group_norm nn.functional.layer_norm
+    nn.functional.pad nn.functional.softplus pow prod remainder roll softmax std tanh tril unfold
+    var_mean where
+    """
+)
+"""Operators of which samples of every type become machine code; of others those of one type."""
+
 BUDGET = {
     "fakes": 10,
     "fakes of other layouts": 10,
@@ -80,21 +91,24 @@ BUDGET = {
     "decomposition": 4,
     "reference": 4,
     "machine code": 2,
-    "machine code of any size": 2,
+    "machine code of any size": 1,
 }
 OTHER_TYPES = {
-    **BUDGET,
+    "fakes": 10,
+    "fakes of other layouts": 10,
     "decomposition": 2,
     "reference": 2,
-    "machine code": 1,
-    "machine code of any size": 0,
 }
 
 
 def budget(info: Any, is_first: bool) -> dict[str, int]:
     """How many samples go through each stage: fewer of types beyond an operator's first."""
-    most = {"decomposition": 12} if info.name in DECOMPOSED else {}
-    return {**(BUDGET if is_first else OTHER_TYPES), **most}
+    most = dict(BUDGET if is_first else OTHER_TYPES)
+    if info.name in DECOMPOSED:
+        most["decomposition"] = 12
+    if info.name in COMPILED:
+        most["machine code" if not is_first else "machine code of any size"] = 1 + is_first
+    return most
 
 
 INFOS = {name_of(info): info for info in operators([*LOOPS, *LIBRARY, *OTHERS])}

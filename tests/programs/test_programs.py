@@ -76,10 +76,10 @@ def test_it_breaks_for_its_reason(program: Program) -> None:
     runners.in_pieces(program)
 
 
+@pytest.mark.parametrize("step", [pytest.param(2, marks=pytest.mark.thorough), 7])
 @of(MAY_BREAK)
-def test_it_may_break_anywhere(program: Program) -> None:
-    for step in differential.STEPS:
-        runners.broken(program, step)
+def test_it_may_break_anywhere(program: Program, step: int) -> None:
+    runners.broken(program, step)
 
 
 @of(PROGRAMS)
