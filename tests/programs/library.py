@@ -251,7 +251,7 @@ def introspection(x):
     v = Vector(x, 2)
     g = globals()
     return (
-        f(1), g["WATERMARK"], "PROGRAMS" in g, vars(v)["y"], v.__class__.__name__, type(v) is Vector,
+        f(1), g["WATERMARK"], "LOCK" in g, vars(v)["y"], v.__class__.__name__, type(v) is Vector,
         f.__code__.co_argcount, f.__name__, Vector.__name__, v.__dict__.keys() == {"x", "y"},
         callable(f), callable(v), hasattr(v, "zz"), v.y, id(v) == id(v), v.__module__,
         "y" in dir(v), issubclass(Narrow, Exception), f.__qualname__.split(".")[-1],
