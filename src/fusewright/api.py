@@ -142,7 +142,7 @@ def _check_dynamic(dynamic: Any, dynamic_shapes: Any, shapes_spec: Any) -> None:
 
 
 def _dynamic_shapes(spec: Any, target: Callable[..., Any]) -> DynamicShapes | None:
-    """What `dynamic_shapes` says of the arguments of a target."""
+    """The shapes of a target's arguments as `dynamic_shapes` states them."""
     if spec is None:
         return None
     target = original_of(target)
@@ -207,7 +207,7 @@ def run(target: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def compilations(target: Any) -> tuple[Compilation, ...]:
-    """What was compiled so far for a compiled function or module, oldest first.
+    """The compilations of a compiled function or module so far, oldest first.
 
     Raises: TypeError when `target` did not come from `compile`.
     """

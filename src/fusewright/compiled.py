@@ -1,6 +1,4 @@
-"""What `compile` returns: a function or a module that is compiled when it is called, and otherwise
-is what it was.
-"""
+"""Compiled functions and modules: compiled when they are called, and otherwise what they were."""
 
 from __future__ import annotations
 
@@ -80,19 +78,19 @@ class CompiledFunction(CompiledCall):
 
 
 def _named_object(function: Any) -> Any:
-    """What a function's module and qualified name lead to; None where they lead nowhere."""
+    """The object of a function's module and qualified name; None where there is none."""
     try:
-        found: Any = importlib.import_module(function.__module__)
+        item: Any = importlib.import_module(function.__module__)
         for name in function.__qualname__.split("."):
-            found = getattr(found, name)
+            item = getattr(item, name)
     except (AttributeError, ImportError, TypeError, ValueError):
         return None
-    return found
+    return item
 
 
 @record
 class HowCompiled:
-    """What a compiled module's proxy knows of its compiling."""
+    """How a module was compiled, as its proxy knows it."""
 
     compiler: Compiler
     again: Recompile
@@ -184,7 +182,7 @@ def is_compiled(target: Any) -> bool:
 
 
 def original_of(target: Any) -> Any:
-    """What was compiled, by us or by torch.compile; the target itself when it was not."""
+    """The target as it was before it was compiled, by us or by torch.compile."""
     match target:
         case CompiledFunction():
             return target.__wrapped__

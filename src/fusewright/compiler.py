@@ -87,7 +87,7 @@ class Compiler:
         self.events = EventLog()
         self._report = Reporter(settings, self.events)
         self.token: str | None = None
-        """What pickles call it, once there are any."""
+        """Its name in pickles, once there are any."""
         self.measures_guards = False
         """Whether the cost of guards is measured when they are made."""
         self.breaks = BreakTable()
@@ -111,8 +111,8 @@ class Compiler:
         """Code that torch's `disable(recursive=False)` was given."""
         self._lock = threading.Lock()
         _COMPILERS.add(self)
-        for made in _WATCHED:
-            made.append(self)
+        for compilers in _WATCHED:
+            compilers.append(self)
 
     def reset(self) -> None:
         """Forget everything compiled."""
@@ -127,8 +127,8 @@ class Compiler:
     # -- one frame -------------------------------------------------------------------------------
 
     def _compile_frame(self, frame: Frame) -> Entry | Literal[False] | None:
-        """What to run in place of a frame, and the guards under which to run it. None: run it as
-        it is, always; False: this once.
+        """The function to run in place of a frame, and the guards under which to run it. None: the
+        frame runs as it is, always; False: this once.
         """
         if self._runs_as_written(frame):
             return None
@@ -142,9 +142,9 @@ class Compiler:
         if self._is_resumed(frame.code) and holds_last_references(frame):
             return False
         with INTERRUPTS.held(), self._turn():
-            made = self._made_meanwhile(frame)
-            if made is not None:
-                return made
+            entry = self._made_meanwhile(frame)
+            if entry is not None:
+                return entry
             about = self._subject(frame)
             self._report.recompilation(about, frame)
             self.capture_count += 1
@@ -174,7 +174,7 @@ class Compiler:
                 _THREAD.is_compiling = False
 
     def _made_meanwhile(self, frame: Frame) -> Entry | None:
-        """What another thread compiled while this one waited, if it holds for the frame."""
+        """The entry that another thread made while this one waited, if it holds for the frame."""
         for entry in self.frames.entries(frame.code):
             if entry not in frame.entries and _holds(entry, frame):
                 return entry
@@ -233,8 +233,8 @@ class Compiler:
         if self._idle[frame.code] > 0:
             return
         versions = [entry.detail for entry in frame.entries if isinstance(entry.detail, GuardSet)]
-        found = varying_values(versions, frame.locals, _function(frame))
-        self._history(frame.code).left_open |= found
+        sources = varying_values(versions, frame.locals, _function(frame))
+        self._history(frame.code).left_open |= sources
 
     def _compile(self, frame: Frame, about: Subject) -> Entry:
         self._report.capture_started(about)
@@ -280,7 +280,7 @@ class Compiler:
             finish_seconds=time.perf_counter() - ready,
             operators=operators,
             node_count=node_count,
-            input_count=sum(isinstance(one, torch.Tensor) for one in capture.inputs),
+            input_count=sum(isinstance(example, torch.Tensor) for example in capture.inputs),
             guards=guards,
             guard_seconds=self._guard_seconds(guards, frame),
             compiled=compiled,
@@ -301,11 +301,15 @@ class Compiler:
             self.settings.tries_eager
             and frame.code is self.root
             and not torch.cuda.is_initialized()
-            and all(one.device.type == "cpu" for one in inputs if isinstance(one, torch.Tensor))
+            and all(
+                example.device.type == "cpu"
+                for example in inputs
+                if isinstance(example, torch.Tensor)
+            )
         )
 
     def _history(self, code: types.CodeType) -> SizeHistory:
-        """What sizes this code was called with."""
+        """The sizes that this code was called with."""
         of_data = self.settings.options.of_data
         history = self._histories.setdefault(code, SizeHistory(self.settings.dynamic, of_data))
         if code is self.root:
@@ -316,7 +320,7 @@ class Compiler:
         return history
 
     def _run_backend(self, capture: Capture, about: Subject) -> Callable[..., Any]:
-        """What the backend makes of a captured graph. Raises BackendCompilerFailed."""
+        """A captured graph as the backend compiles it. Raises BackendCompilerFailed."""
         try:
             compiled = self.settings.backend(capture.graph_module, capture.inputs)
             if not callable(compiled):
@@ -358,7 +362,7 @@ class Compiler:
         return Entry(function, kept.program, kept, continues, on_return, tried)
 
     def _kept(self, function: types.FunctionType, frame: Frame) -> types.FunctionType:
-        """What an entry holds for a function: of one that is made anew at each call, not the cells
+        """The function as an entry holds it: one that is made anew at each call without the cells
         of this call, which would live as long as the entry.
         """
         if frame.code is self.root or not function.__closure__:
@@ -369,7 +373,7 @@ class Compiler:
         )
 
     def _subject(self, frame: Frame) -> Subject:
-        """What to call a frame; the compiled function itself by the name that the user gave."""
+        """A frame as reports name it; the compiled function by the name that the user gave."""
         about = Subject.of(frame, self.breaks.resumes)
         name = self.settings.name
         return replace(about, name=name) if name and frame.code is self.root else about
@@ -416,12 +420,12 @@ _WATCHED: Final[list[list[Compiler]]] = []
 @contextmanager
 def compilers_made() -> Iterator[list[Compiler]]:
     """The compilers that are made in this context, by any thread; the list keeps them alive."""
-    made: list[Compiler] = []
-    _WATCHED.append(made)
+    compilers: list[Compiler] = []
+    _WATCHED.append(compilers)
     try:
-        yield made
+        yield compilers
     finally:
-        _WATCHED[:] = [each for each in _WATCHED if each is not made]
+        _WATCHED[:] = [watched for watched in _WATCHED if watched is not compilers]
 
 
 def reset() -> None:

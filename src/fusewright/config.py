@@ -63,7 +63,7 @@ MODES: Final[dict[str, dict[str, Any]]] = {
 
 
 class OfData(NamedTuple):
-    """What a graph keeps that depends on the values of tensors."""
+    """The values of tensors that a graph keeps as symbols, in place of a graph break."""
 
     integers: bool = False
     sizes: bool = False
@@ -74,9 +74,7 @@ NOTHING: Final = OfData()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What the user may choose about one compile; passed down explicitly, never read from ambient
-    state.
-    """
+    """The user's choices about a compile; passed down explicitly, never read from ambient state."""
 
     strict: bool = False
     """Turn quiet fall-backs to eager into errors. Also turned on by `FUSEWRIGHT_STRICT=1`."""
@@ -88,8 +86,8 @@ class Options:
     """A lazy value whose expression grows past this many operations is realised into a buffer."""
 
     target: str = "native"
-    """What runs what surrounds the kernels: native, one C function; python, the statements of the
-    generated module; or fx, the nodes of a `GraphModule`. Also chosen by `FUSEWRIGHT_TARGET`.
+    """The form of the code around the kernels: native, one C function; python, statements of the
+    generated module; or fx, nodes of a `GraphModule`. Also chosen by `FUSEWRIGHT_TARGET`.
     """
 
     debug_printer: str = "off"
@@ -171,31 +169,31 @@ class Options:
 
     @property
     def of_data(self) -> OfData:
-        """What the graph keeps that depends on the values of tensors."""
+        """The values of tensors that the graph keeps as symbols."""
         both = self.capture_data_dependent_sizes
         return OfData(
             both or self.capture_scalar_outputs, both or self.capture_dynamic_output_shape_ops
         )
 
     @classmethod
-    def from_user(cls, given: dict[str, Any] | None, mode: str | None = None) -> Options:
+    def from_user(cls, options: dict[str, Any] | None, mode: str | None = None) -> Options:
         """Build options from a user's dictionary, which goes before what the mode stands for.
         TypeError: a name is not known, or a value is of another type than the option's. ValueError:
         it is not a value that the option may have, or there is no such mode.
         """
         mode = mode or "default"
         if mode not in MODES:
-            known = ", ".join(map(repr, MODES))
-            raise ValueError(f"mode {mode!r} is not known to fusewright; it has {known}")
-        given = {**MODES[mode], **(given or {})}
+            modes = ", ".join(map(repr, MODES))
+            raise ValueError(f"mode {mode!r} is not known to fusewright; it has {modes}")
+        options = {**MODES[mode], **(options or {})}
         defaults = {field.name: field.default for field in fields(cls)}
         for name, variable in ENVIRONMENT.items():
             text = os.environ.get(variable)
             if text and not isinstance(defaults[name], bool):
-                given.setdefault(name, text)
+                options.setdefault(name, text)
             elif text == "1":
-                given.setdefault(name, True)
-        for name, value in given.items():
+                options.setdefault(name, True)
+        for name, value in options.items():
             if name not in defaults:
                 raise TypeError(f"unknown option {name!r}; {did_you_mean(str(name), defaults)}")
             wanted = type(defaults[name])
@@ -206,11 +204,11 @@ class Options:
             words, allows = ALLOWED.get(name, ("", None))
             if allows is not None and not allows(value):
                 raise ValueError(f"option {name!r} has to be {words}, not {value!r}")
-        return cls(**given)
+        return cls(**options)
 
 
-def front_end_options(given: dict[str, Any] | None) -> Options:
+def front_end_options(options: dict[str, Any] | None) -> Options:
     """The options in `given` that capture reads, whatever the backend, which reads the others."""
     return Options.from_user(
-        {name: value for name, value in (given or {}).items() if name in FRONT_END_OPTIONS}
+        {name: value for name, value in (options or {}).items() if name in FRONT_END_OPTIONS}
     )

@@ -1,4 +1,4 @@
-"""What one compile carries through its stages: options, name supply, stage timings and notes."""
+"""The context of one compile in its stages: options, name supply, stage timings and notes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class CompileContext:
     notes: list[Note] = field(default_factory=list)
     counters: dict[str, int] = field(default_factory=dict)
     fused_backend: FusedBackend | None = None
-    """What runs graphs of fused kernels in place of this compiler's own targets."""
+    """The backend that runs graphs of fused kernels, in place of this compiler's own targets."""
 
     began: float = field(default_factory=time.perf_counter)
     """When the compile began, by `time.perf_counter`."""

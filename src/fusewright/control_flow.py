@@ -60,7 +60,9 @@ def scan(combine: Function, init: Any, xs: Any, dim: int = 0, reverse: bool = Fa
         require_alike("what a scan carries", init, carry)
         while _gains_history(before, carry):  # which results have from the second step on
             before, (carry, result) = carry, combine(carry, sliced(xs, dim, 0))
-        return copied(carry), mapped(lambda one: moved(_repeated(one, count), dim), result)
+        return copied(carry), mapped(
+            lambda result_of_step: moved(_repeated(result_of_step, count), dim), result
+        )
     return scan_by_steps(combine, init, xs, dim, reverse)
 
 
@@ -111,13 +113,13 @@ def copied(value: Any) -> Any:
 
 
 def sliced(xs: Any, dim: int, step: int) -> Any:
-    return mapped(lambda one: one.select(dim, step), xs)
+    return mapped(lambda tensor: tensor.select(dim, step), xs)
 
 
 def stacked(results: Sequence[Any], dim: int) -> Any:
     columns = zip(*map(tensors, results), strict=True)
     stacks = iter([moved(torch.stack(column), dim) for column in columns])
-    return mapped(lambda one: next(stacks), results[0])
+    return mapped(lambda tensor: next(stacks), results[0])
 
 
 def _gains_history(before: Any, after: Any) -> bool:
@@ -126,8 +128,12 @@ def _gains_history(before: Any, after: Any) -> bool:
     return any(new.requires_grad and not old.requires_grad for old, new in pairs)
 
 
-def _repeated(one: torch.Tensor, count: int) -> torch.Tensor:
-    return one.unsqueeze(0).expand(count, *one.shape).clone(memory_format=torch.contiguous_format)
+def _repeated(tensor: torch.Tensor, count: int) -> torch.Tensor:
+    return (
+        tensor.unsqueeze(0)
+        .expand(count, *tensor.shape)
+        .clone(memory_format=torch.contiguous_format)
+    )
 
 
 def moved(stack: torch.Tensor, dim: int) -> torch.Tensor:
@@ -135,12 +141,12 @@ def moved(stack: torch.Tensor, dim: int) -> torch.Tensor:
     return stack.movedim(0, dim) if moves else stack
 
 
-def require_alike(what: str, one: Any, other: Any) -> None:
+def require_alike(what: str, left: Any, right: Any) -> None:
     """Raises UnsupportedOperator unless two results have tensors of the same sizes and types in the
     same places, and the same other objects.
     """
     shapes = [
-        mapped(lambda t: (tuple(t.shape), t.dtype, t.device), value) for value in (one, other)
+        mapped(lambda t: (tuple(t.shape), t.dtype, t.device), value) for value in (left, right)
     ]
     if shapes[0] != shapes[1]:
         raise UnsupportedOperator(f"{what} differ: {shapes[0]} and {shapes[1]}")

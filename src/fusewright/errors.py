@@ -167,7 +167,7 @@ class GraphFailed(FusewrightError):
         self.function = function
         self.location = location
         self.raised = raised
-        """What the graph raised."""
+        """The exception that the graph raised."""
         self.where = where
         """The innermost lines that were running, as a traceback prints them."""
         super().__init__(
@@ -256,12 +256,12 @@ def is_partial_write(error: BaseException) -> bool:
     return getattr(error, _PARTIAL_WRITE, False)
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
+def did_you_mean(name: str, names: Iterable[str]) -> str:
     """The end of a message about a name that is not known: the nearest names, and all of them."""
-    names = sorted(known)
-    near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
-    hint = f"did you mean {' or '.join(repr(one) for one in near)}? " if near else ""
-    return f"{hint}there are: {', '.join(names)}"
+    ordered = sorted(names)
+    near = difflib.get_close_matches(name, ordered, n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(repr(candidate) for candidate in near)}? " if near else ""
+    return f"{hint}there are: {', '.join(ordered)}"
 
 
 class OperatorGenerationError(FusewrightError):

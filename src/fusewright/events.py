@@ -1,4 +1,4 @@
-"""What happens while programs are captured and compiled, as records: kept by each compiler for
+"""Events of capturing and compiling programs, as records: kept by each compiler for
 `explain`, and told to Python's `logging`.
 
     fusewright.capture        a call is captured                         DEBUG, INFO
@@ -155,7 +155,7 @@ class FailedGuard:
     """A guard that did not hold, in words."""
 
     expression: str
-    """What was tested, as the user would write it."""
+    """The expression that was tested, as the user would write it."""
 
     expected: str
     found: str

@@ -38,7 +38,9 @@ class Exported(NamedTuple):
     """Takes the arguments of the call, nested as they were, and returns what it returned."""
 
     guards: GuardSet
-    """What has to hold of another call for the graph to be right; `guards.table()` prints it."""
+    """Facts that have to hold of another call for the graph to be right; `guards.table()` prints
+    them.
+    """
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the graph, whatever the guards say."""
@@ -93,7 +95,7 @@ class _Writer:
     def __init__(self, names: Mapping[int, str]) -> None:
         self.graph = fx.Graph()
         self.holder = torch.nn.Module()
-        """What holds the tensors that are not among the arguments."""
+        """The module that holds the tensors which are not among the arguments."""
         self._names = names
         self._count = 0
 
@@ -126,8 +128,8 @@ def _standing_alone(
     old = capture.graph_module.graph
     writer = _Writer(names_of_tensors(target))
     leaves, in_spec = flatten_tree((args, kwargs))
-    given = [writer.graph.placeholder(f"argument_{index}") for index in range(len(leaves))]
-    node_of = {id(leaf): node for leaf, node in zip(leaves, given, strict=True)}
+    placeholders = [writer.graph.placeholder(f"argument_{index}") for index in range(len(leaves))]
+    node_of = {id(leaf): node for leaf, node in zip(leaves, placeholders, strict=True)}
     read = [tensor.object for tensor in capture.machine.inputs]
     copied: dict[fx.Node, fx.Node] = {}
     for node, tensor in zip(_placeholders(old, read, place), read, strict=True):
@@ -151,15 +153,15 @@ def _standing_alone(
 
 def _placeholders(graph: fx.Graph, read: Sequence[torch.Tensor], place: Location) -> list[fx.Node]:
     """The placeholders, one for each tensor that is read."""
-    found = graph.find_nodes(op="placeholder")
-    if len(found) != len(read):
+    placeholders = graph.find_nodes(op="placeholder")
+    if len(placeholders) != len(read):
         what = "a dimension is marked as varying, and an exported graph has the sizes of its call"
         raise Unsupported(what, place, "export the call with other tensors")
-    return list(found)
+    return list(placeholders)
 
 
 def names_of_tensors(target: Any) -> dict[int, str]:
-    """What a module calls its tensors."""
+    """The names of a module's tensors, by identity."""
     module = getattr(target, "__self__", target)
     if not isinstance(module, torch.nn.Module):
         return {}
@@ -174,14 +176,14 @@ def result_of(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Any:
-    """What the call returns, with these values as what the graph returns."""
+    """The result of the call, with these values as results of the graph."""
     function = capture.finish(lambda *inputs: values, lambda error: None)
     _, arguments, keywords = root_call(target, args, kwargs)
     return function(*arguments, **keywords)
 
 
 def _returned(leaf: Any, node_of: Mapping[int, fx.Node], place: Location) -> Any:
-    """What the graph returns for a part of the result."""
+    """The graph's result for a part of the call's."""
     if id(leaf) in node_of and isinstance(leaf, torch.Tensor | torch.SymInt):
         return node_of[id(leaf)]
     if leaf is None or isinstance(leaf, CONSTANTS):
@@ -193,4 +195,4 @@ def _returned(leaf: Any, node_of: Mapping[int, fx.Node], place: Location) -> Any
 CONSTANTS: Final = (
     int, float, complex, bool, str, torch.dtype, torch.device, torch.layout, torch.memory_format,
 )  # fmt: skip
-"""What stands in a graph as it is."""
+"""Types of constants that a graph holds as they are."""

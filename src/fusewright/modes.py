@@ -56,7 +56,7 @@ class Modes:
     """The modes of a thread at one moment."""
 
     values: tuple[Any, ...]
-    """What each of `MODES` was."""
+    """The setting of each of `MODES`."""
 
     autocast_nesting: int
     """How many autocast regions the thread was in: torch keeps casts until it leaves the last."""

@@ -1,4 +1,4 @@
-"""What a long compile is doing, in one line on the terminal that goes away when it is done; other
+"""The progress of a long compile, in one line on the terminal that goes away when it is done; other
 processes of a distributed job are told, too (`ranks`).
 
     ⠹ compiling BertForMaskedLM  model.py:12   schedule   1.4 s
@@ -31,7 +31,7 @@ SWITCH: Final = "FUSEWRIGHT_PROGRESS"
 
 
 class Doing:
-    """What this process compiles, as far as the line says."""
+    """The compile that the line tells of."""
 
     def __init__(self) -> None:
         self.what = ""

@@ -41,8 +41,8 @@ def _set_rng_state(state: torch.Tensor, device: torch.device | None = None) -> N
 def _draw(like: torch.Tensor, distribution: str, *parameters: float | None) -> torch.Tensor:
     drawn = torch.empty_like(like)
     if not _is_meta(like.device):
-        given = [float(each) for each in parameters if each is not None]
-        getattr(drawn, f"{distribution}_")(*given)
+        numbers = [float(parameter) for parameter in parameters if parameter is not None]
+        getattr(drawn, f"{distribution}_")(*numbers)
     return drawn
 
 

@@ -72,7 +72,9 @@ def record(
             namespace["__slots__"] = tuple(name for name in own if name not in fields)
         fields |= own
         namespace[_FIELDS] = fields
-        positional = (name for name, one in fields.items() if one.init and not one.kw_only)
+        positional = (
+            name for name, declared in fields.items() if declared.init and not declared.kw_only
+        )
         namespace.setdefault("__match_args__", tuple(positional))
         namespace.setdefault("__repr__", _show)
         if "__init__" not in namespace:
@@ -89,13 +91,13 @@ def record(
     return declare if cls is None else declare(cls)
 
 
-def replace(one: T, **changes: Any) -> T:
+def replace(item: T, /, **changes: Any) -> T:
     """A copy with some fields changed."""
-    fields: Fields = getattr(type(one), _FIELDS)
+    fields: Fields = getattr(type(item), _FIELDS)
     for name, declared in fields.items():
         if declared.init and name not in changes:
-            changes[name] = getattr(one, name)
-    return type(one)(**changes)
+            changes[name] = getattr(item, name)
+    return type(item)(**changes)
 
 
 def is_record(cls: type) -> bool:
@@ -110,8 +112,10 @@ def _own_fields(
     for name, annotation in namespace.get("__annotations__", {}).items():
         if annotation.startswith("ClassVar"):
             continue
-        given = namespace.pop(name, MISSING)
-        declared: Any = given if isinstance(given, dataclasses.Field) else field(default=given)
+        default = namespace.pop(name, MISSING)
+        declared: Any = (
+            default if isinstance(default, dataclasses.Field) else field(default=default)
+        )
         declared.kw_only = kw_only
         yield name, declared
 
@@ -125,21 +129,21 @@ def _initializer(
         set_field(self, 'buffer', buffer)
         …
     """
-    known: dict[str, Any] = {"set_field": object.__setattr__, "MISSING": MISSING}
+    variables: dict[str, Any] = {"set_field": object.__setattr__, "MISSING": MISSING}
     positional: list[str] = ["self"]
     named: list[str] = []
     lines: list[str] = []
-    for name, one in fields.items():
+    for name, declared in fields.items():
         parameter, value = name, name
-        if one.default is not MISSING:
-            known[f"default_{name}"] = one.default
+        if declared.default is not MISSING:
+            variables[f"default_{name}"] = declared.default
             parameter = f"{name}=default_{name}"
-        elif one.default_factory is not MISSING:
-            known[f"make_{name}"] = one.default_factory
+        elif declared.default_factory is not MISSING:
+            variables[f"make_{name}"] = declared.default_factory
             parameter = f"{name}=MISSING"
             value = f"make_{name}() if {name} is MISSING else {name}"
-        if one.init:
-            (named if one.kw_only else positional).append(parameter)
+        if declared.init:
+            (named if declared.kw_only else positional).append(parameter)
             lines.append(
                 f"set_field(self, {name!r}, {value})" if frozen else f"self.{name} = {value}"
             )
@@ -148,16 +152,16 @@ def _initializer(
     parameters = ", ".join([*positional, *(["*", *named] if named else [])])
     body = "\n    ".join(lines or ["pass"])
     text = f"def __init__({parameters}):\n    {body}"
-    exec(compile(text, f"<{qualified_name}.__init__>", "exec"), known)
-    made: Callable[..., None] = known["__init__"]
-    made.__qualname__ = f"{qualified_name}.__init__"
-    return made
+    exec(compile(text, f"<{qualified_name}.__init__>", "exec"), variables)
+    function: Callable[..., None] = variables["__init__"]
+    function.__qualname__ = f"{qualified_name}.__init__"
+    return function
 
 
 def _add_comparison(namespace: dict[str, Any], fields: Fields, frozen: bool) -> None:
     """`__eq__` and `__hash__` by the fields that count."""
-    names = [name for name, one in fields.items() if one.compare]
-    key: Callable[[Any], Any] = attrgetter(*names) if names else lambda one: ()
+    names = [name for name, declared in fields.items() if declared.compare]
+    key: Callable[[Any], Any] = attrgetter(*names) if names else lambda item: ()
 
     def equal(self: Any, other: Any) -> Any:
         return key(self) == key(other) if other.__class__ is self.__class__ else NotImplemented
@@ -173,7 +177,9 @@ def _add_comparison(namespace: dict[str, Any], fields: Fields, frozen: bool) -> 
 @recursive_repr()
 def _show(self: Any) -> str:
     fields: Fields = getattr(self, _FIELDS)
-    shown = (f"{name}={getattr(self, name)!r}" for name, one in fields.items() if one.repr)
+    shown = (
+        f"{name}={getattr(self, name)!r}" for name, declared in fields.items() if declared.repr
+    )
     return f"{type(self).__qualname__}({', '.join(shown)})"
 
 
@@ -186,7 +192,7 @@ def _refuse_to_delete(self: Any, name: str) -> None:
 
 
 def _state(self: Any) -> list[Any]:
-    """What copying and pickling keep."""
+    """The fields, in order, for copying and pickling."""
     return [getattr(self, name) for name in getattr(self, _FIELDS)]
 
 
