@@ -194,17 +194,6 @@ def test_indices_of_the_cpu_pick_from_a_gpu() -> None:
             aten.index.Tensor(mode.wrap(torch.empty(3, 2, device="meta"), cpu), [other])
 
 
-def test_known_values_are_on_the_cpu_and_results_where_their_arguments_are() -> None:
-    """A mask that is known picks from a tensor of a GPU what is known of that."""
-    aten = torch.ops.aten
-    mode = FakeMode()
-    with mode:
-        x = aten.full.default([3], 2, device="cuda:0")
-        picked = aten.index.Tensor(x, [aten.gt.Tensor(x, x)])
-        assert (picked.device, tuple(picked.shape)) == (x.device, (0,))
-        assert x.constant.device.type == picked.constant.device.type == "cpu"
-
-
 def test_results_have_memory_of_their_own() -> None:
     """Whatever a meta kernel says: of elements that are one in memory, the last written would be
     all.
@@ -262,10 +251,8 @@ def test_inference_mode() -> None:
 
 def test_constants_are_known() -> None:
     with FakeMode():
-        two = torch.tensor(2.0)
-        assert (two * 3 + 1).item() == 7.0
         assert torch.tensor([1, 2, 3]).tolist() == [1, 2, 3]
-        assert torch.tensor(2.0).to(torch.float64).item() == 2.0
+        assert torch.tensor(2.0).item() == 2.0
         assert bool(torch.tensor(True))
         assert torch.tensor([0, 3, 0]).nonzero().tolist() == [[1]]
 
@@ -280,15 +267,13 @@ def test_operators_of_numbers_alone_are_known() -> None:
 
 
 def test_constants_are_forgotten_when_overwritten() -> None:
-    mode, (x,) = faked(torch.randn(3))
-    with mode, torch.no_grad():
-        known = torch.tensor([1.0, 2.0, 3.0])
-        row = known[:2]
-        row.add_(1)
-        assert known.tolist() == [2.0, 3.0, 3.0]
-        row.add_(x[:2])
-        with pytest.raises(DataDependent):
-            known.tolist()
+    with FakeMode(), torch.no_grad():
+        known, transposed = torch.tensor([1.0, 2.0, 3.0]), torch.tensor([[1, 2], [3, 4]])
+        known[:2].add_(1)
+        transposed.t_()
+        for changed in (known, transposed):
+            with pytest.raises(DataDependent):
+                changed.tolist()
 
 
 @pytest.mark.parametrize(
@@ -447,22 +432,3 @@ def test_nothing_is_tried_that_could_be_seen() -> None:
     assert not calls
     with pytest.raises(UnsupportedOperator, match="cannot tell"):  # its result is sparse
         mode.dispatch(torch.ops.aten._to_sparse.default, (fake,), {})
-
-
-# -- known values ---------------------------------------------------------------------------------
-
-
-def test_what_is_computed_of_filled_tensors_is_known() -> None:
-    mode, (fake,) = faked(torch.randn(3, 4))
-    with torch.no_grad(), mode:
-        assert torch.ones(2, 3).sum().item() == 6
-        assert bool((fake.new_zeros(()) <= 0).all())
-        assert torch.scalar_tensor(3).sub_(1).item() == 2
-        assert fake[torch.arange(3) > 0].shape == (2, 4)
-        assert fake.masked_select(torch.tril(torch.ones(4, 4))[:3] == 1).shape == (6,)
-        with pytest.raises(DataDependent):
-            torch.ones(3).mul_(fake[0, 0]).sum().item()
-        with pytest.raises(DataDependent):
-            fake[fake > 0]
-        with pytest.raises(DataDependent):
-            torch.zeros(2000).sum().item()  # not worth the time

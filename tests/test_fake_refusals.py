@@ -49,6 +49,7 @@ REFUSED: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "least of nothing": (torch.min, (torch.empty(0, 3),)),
     "greatest of nothing": (torch.max, (torch.empty(0, dtype=torch.uint8),)),
     "factory": (torch.arange, (5,)),
+    "number that a type has not": (torch.full_like, (LONG, 2.0**70)),
     "large tensors": (torch.ldexp, (torch.ones(90, 90), torch.ones(90, 90, dtype=torch.bool))),
     "complex order": (torch.sort, (COMPLEX,)),
     "mean of bool": (

@@ -23,9 +23,9 @@ from torch import fx
 from fusewright.aot import has_symbols
 from fusewright.aot.buckets import Gradient, Limits, full_buckets
 from fusewright.aot.partition import byte_count
-from fusewright.capture.memory import may_write_inputs, storages_of, storages_written_by
 from fusewright.errors import note_partial_write
 from fusewright.fake import FakeTensor
+from fusewright.fake.graph_writes import may_write_inputs, storages_of, storages_written_by
 from fusewright.modes import IN_GRAPHS
 from fusewright.records import record
 from fusewright.symbolic.nodes import SYMBOLIC

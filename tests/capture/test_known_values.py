@@ -1,6 +1,5 @@
 """Tensors computed from no input: their values are known, unless something else was written to
-them, they are random, or they were never set. (Those of up to `fake.CONSTANT_LIMIT` elements are
-followed while tracing, whether anybody asks or not.)
+them, they are random, or they were never set.
 """
 
 from __future__ import annotations
@@ -10,10 +9,9 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from fusewright.fake import CONSTANT_LIMIT
 from tests.capture.torch_cases import Cases
 
-N = CONSTANT_LIMIT + 2
+N = 1026
 X = torch.arange(2.0 * N).reshape(2, N)
 
 cases = Cases()
@@ -47,6 +45,43 @@ def known_numbers_written(x: Any) -> Any:
     mask[1:3] = 2
     mask += 1
     return x * first + mask.sum().item()
+
+
+@cases(X)
+def known_numbers_written_through_views(x: Any) -> Any:
+    sums = torch.zeros(2, 3)
+    row, before = sums[1], sums.clone()
+    row += torch.arange(3.0)
+    sums.t_()
+    return x + before.sum().item(), sums.tolist()
+
+
+@cases(X)
+def needed_on_the_way(x: Any) -> Any:
+    """One call computes them, and reads them."""
+    rows = torch.arange(3)
+    return functional.one_hot(rows) + x[0, :3], torch.cov(x.T[:4]), x[:, :3].T[rows < 2]
+
+
+@cases(X)
+def computed_in_another_type(x: Any) -> Any:
+    """By autocast, which has ended when they are read."""
+    with torch.autocast("cpu", torch.bfloat16):
+        product = torch.full((2, 2), 1.01) @ torch.full((2, 2), 1.01)
+    return x + product.float().sum()
+
+
+@cases(X)
+def read_by_functions_inside(x: Any) -> Any:
+    rows = torch.arange(3)
+    return torch.func.vmap(lambda row: row * rows.sum().item())(x)
+
+
+@cases(X, breaks="tensor-value")
+def computed_in_another_type_and_read(x: Any) -> Any:
+    with torch.autocast("cpu", torch.bfloat16):
+        product = torch.full((2, 2), 1.01) @ torch.full((2, 2), 1.01)
+    return x + product.float().sum().item()
 
 
 @cases(X, breaks="tensor-value")

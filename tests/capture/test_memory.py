@@ -12,9 +12,9 @@ import torch
 
 import fusewright
 from fusewright.capture.guards import Guard, GuardKind, GuardSet, build_guards, placements
-from fusewright.capture.memory import node_may_write
 from fusewright.capture.sources import LocalSource
 from fusewright.capture.trace import trace
+from fusewright.fake.graph_writes import node_may_write
 from tests.capture.agreement import assert_same
 
 Pair = tuple[torch.Tensor, torch.Tensor]

@@ -18,6 +18,7 @@ import torch
 from torch import fx
 
 from fusewright import torch_compat
+from fusewright.fake.known_values import run_on_cpu
 from fusewright.operators import facts
 from fusewright.torch_compat import OpOverload
 
@@ -28,56 +29,51 @@ def fold_constants(graph: fx.Graph) -> int:
     """Replace calls of a functional graph whose arguments are filled tensors by `full`. Gives how
     many were replaced.
     """
-    numbers: dict[fx.Node, torch.Tensor] = {}
     folded = 0
     for node in list(graph.nodes):
-        if node.op != "call_function" or not isinstance(node.target, OpOverload):
-            continue
-        if node.target is aten.full.default:
-            if not isinstance(node.args[1], fx.Node):  # no number computed from sizes
-                numbers[node] = _filled_with(node)
-            continue
-        number = _computed(node, numbers)
+        number = _number(node)
         if number is None:
             continue
-        value = node.meta["val"]
-        options = {"dtype": value.dtype, "device": value.device}
+        fake = node.meta["val"]
+        options = {"dtype": fake.dtype, "device": fake.device}
         with graph.inserting_before(node):
-            full = graph.call_function(
-                aten.full.default, (list(value.shape), number.item()), options
-            )
+            full = graph.call_function(aten.full.default, (list(fake.shape), number), options)
         full.meta = dict(node.meta)
-        numbers[full] = number
         node.replace_all_uses_with(full)
         graph.erase_node(node)
         folded += 1
     return folded
 
 
-def _filled_with(node: fx.Node) -> torch.Tensor:
-    dtype = node.meta["val"].dtype
-    return torch.full((), node.args[1], dtype=dtype, device="cpu")  # type: ignore[arg-type]
-
-
-def _computed(node: fx.Node, numbers: dict[fx.Node, torch.Tensor]) -> torch.Tensor | None:
-    """The number that fills the result of `node`; None where it is not known to be filled with one,
-    or laid out in another way than `full` does.
+def _number(node: fx.Node) -> float | None:
+    """The number that fills the result of a call of filled tensors; None where it is not known to
+    be filled with one, or is laid out in another way than `full` does.
     """
     target: Any = node.target
-    value = node.meta["val"]
     inputs = node.all_input_nodes
-    if not inputs or not all(one in numbers for one in inputs):
+    if not isinstance(target, OpOverload) or not inputs or not all(map(_is_filled, inputs)):
         return None
-    if not isinstance(value, torch.Tensor) or not all(isinstance(s, int) for s in value.shape):
+    fake = node.meta["val"]
+    if not isinstance(fake, torch.Tensor) or not all(isinstance(size, int) for size in fake.shape):
         return None
-    if not value.is_contiguous() or value.dtype.is_complex:
+    if not fake.is_contiguous() or fake.dtype.is_complex:
         return None
     if torch_compat.is_view_operator(target):
-        number = numbers[inputs[0]]
-        return number if number.dtype == value.dtype and target is not aten.view.dtype else None
-    if torch.Tag.pointwise not in target.tags and not facts(target).keeps_filled:
+        element = _element(inputs[0]) if target is not aten.view.dtype else None
+    elif torch.Tag.pointwise in target.tags or facts(target).keeps_filled:
+        args, kwargs = fx.node.map_arg((node.args, dict(node.kwargs)), _element)
+        element = run_on_cpu(target, args, kwargs)
+    else:
         return None
-    arguments = fx.node.map_arg((node.args, dict(node.kwargs)), numbers.__getitem__)
-    keywords = {name: one for name, one in arguments[1].items() if name != "device"}
-    number = target(*arguments[0], **keywords)
-    return number if isinstance(number, torch.Tensor) and number.dtype == value.dtype else None
+    return element.item() if element is not None and element.dtype == fake.dtype else None
+
+
+def _is_filled(node: fx.Node) -> bool:
+    """Whether a node is a `full` of a number that no size decides."""
+    return node.target is aten.full.default and not isinstance(node.args[1], fx.Node)
+
+
+def _element(full: fx.Node) -> torch.Tensor:
+    """Any element of a filled tensor."""
+    number: Any = full.args[1]
+    return torch.full((), number, dtype=full.meta["val"].dtype, device="cpu")

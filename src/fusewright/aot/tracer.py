@@ -35,6 +35,7 @@ from fusewright.errors import FusewrightError, Location, Unsupported, Unsupporte
 from fusewright.fake import FakeMode, FakeTensor
 from fusewright.fake.arguments import numbered
 from fusewright.fake.handlers import shows_repeated, take_geometry
+from fusewright.fake.tensor import set_node
 from fusewright.fake_rules import UNKNOWN_RULES
 from fusewright.fake_rules.arguments import flat
 from fusewright.fake_rules.geometry import same_sizes
@@ -332,7 +333,7 @@ class Recorder(TorchDispatchMode):
             with self:
                 value = aten._to_copy.default(value, dtype=target.dtype)
         take_geometry(target, value.meta_tensor)
-        self._nodes[id(target)] = self.argument(value)
+        self.bind(target, self.argument(value))
 
     def _record_rebinding(self, op: Any, view: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
         """`x.t_()`: from here on, the fake of `x` stands for a view of what it stood for."""
@@ -348,7 +349,7 @@ class Recorder(TorchDispatchMode):
             "call_function", view, (before, *self.argument(args[1:])), self.argument(kwargs)
         )
         node.meta.update(self.origin, val=result)
-        self._nodes[id(result)] = node
+        self.bind(result, node)
         return result
 
     def _change_input(self, index: int, op: Any, args: tuple[Any, ...]) -> None:
@@ -392,6 +393,7 @@ class Recorder(TorchDispatchMode):
         if isinstance(value, torch.Tensor):
             self._nodes[id(value)] = node
             self._alive.append(value)
+            set_node(value, node[0] if isinstance(node, tuple) else node)
 
     def argument(self, value: Any) -> Any:
         """`value` as a node's argument: fakes and symbolic numbers become nodes, lists and dicts
@@ -417,7 +419,7 @@ class Recorder(TorchDispatchMode):
             producer, index = found
             node = self.graph.call_function(operator.getitem, (producer, index))
             node.meta.update(producer.meta, val=tensor)
-            found = self._nodes[id(tensor)] = node
+            self.bind(tensor, found := node)
         if found is None:
             fake = self.fakes.fake(tensor)
             found = self._nodes.get(id(fake)) or self._constant_node(tensor, fake)

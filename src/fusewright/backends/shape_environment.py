@@ -54,7 +54,7 @@ class EnvironmentSizes:
         """Take a float that is passed as a tensor without dimensions as it is now, under a guard of
         the environment's.
         """
-        self.mode.constants.keep(fake, torch.tensor(float(value), dtype=fake.dtype, device="cpu"))
+        fake.constant = torch.tensor(float(value), dtype=fake.dtype, device="cpu")
 
     def tell(self) -> None:
         """Let the environment guard what was assumed of our symbols."""

@@ -53,12 +53,6 @@ from fusewright.capture.guards import Guard, GuardKind, current_gpu, has_memory,
 from fusewright.capture.interpreter.existing_iterators import keep_iterators_whole
 from fusewright.capture.interpreter.frame import Frame, SavedException, Stopped
 from fusewright.capture.interpreter.machine import Machine
-from fusewright.capture.memory import (
-    any_is_seen_through,
-    may_write_inputs,
-    storages_of,
-    written_storages,
-)
 from fusewright.capture.rebuild import FunctionWriter
 from fusewright.capture.sizes import SizeHistory
 from fusewright.capture.sources import CellSource, LocalSource
@@ -69,6 +63,12 @@ from fusewright.capture.values.numbers import SymbolicValue
 from fusewright.capture.values.tensors import TensorValue, UnknownValue
 from fusewright.context import WhileUsed
 from fusewright.errors import Unsupported, WrongShape
+from fusewright.fake.graph_writes import (
+    any_is_seen_through,
+    may_write_inputs,
+    storages_of,
+    written_storages,
+)
 from fusewright.modes import ModeChange, Modes, changed_modes, guarding_modes, restore
 from fusewright.records import record, replace
 

@@ -13,10 +13,13 @@ import torch
 from torch import fx
 
 from fusewright import recurrent, torch_compat
-from fusewright.capture.memory import may_write_inputs
 from fusewright.capture.sizes import SymbolicShape
+from fusewright.containers import tensors
 from fusewright.errors import DataDependent, FusewrightError, UnsupportedOperator
 from fusewright.fake import FakeMode, FakeTensor
+from fusewright.fake.graph_writes import may_write_inputs
+from fusewright.fake.known_values import FollowingValues, computes_only
+from fusewright.fake.tensor import set_node
 from fusewright.ir.index import Symbol
 from fusewright.ir.sizes import is_real
 from fusewright.records import record
@@ -140,6 +143,7 @@ class GraphBuilder:
         node = self._placeholder(name, self._last_placeholder or self._last_symbol())
         self._last_placeholder = node
         node.meta["val"] = fake
+        set_node(fake, node)
         return node, fake
 
     def _last_symbol(self) -> fx.Node | None:
@@ -213,15 +217,23 @@ class GraphBuilder:
         the cause; whatever else is raised is the program's own mistake.
         """
         try:
-            return self._run(function, arguments, keywords)
+            return self._run(function, arguments, keywords, self.running_on_fakes())
         except DataDependent:
-            raise
+            if not computes_only(function):
+                raise
+            return self._run(function, arguments, keywords, FollowingValues(self.mode))
         except Exception as error:
             look_for_symbols(self.facts, [*arguments, *keywords.values()], error)
             raise
 
-    def _run(self, function: Any, arguments: Sequence[Any], keywords: dict[str, Any]) -> Any:
-        with self.running_on_fakes():
+    def _run(
+        self,
+        function: Any,
+        arguments: Sequence[Any],
+        keywords: dict[str, Any],
+        context: AbstractContextManager[Any],
+    ) -> Any:
+        with context:
             try:
                 if isinstance(function, str):
                     function, arguments = getattr(arguments[0], function), arguments[1:]
@@ -260,6 +272,7 @@ class GraphBuilder:
         kind = "call_method" if isinstance(function, str) else "call_function"
         node = self.graph.create_node(kind, function, tuple(arguments), keywords)
         node.meta["val"] = value
+        set_node([fake for fake in tensors(value) if getattr(fake, "node", None) is None], node)
         describe(node)
         if self.checkpoint is not None:
             node.meta["checkpoint"] = self.checkpoint

@@ -11,9 +11,9 @@ Unlike torch's own `FakeTensorMode`, this imports neither `torch._dynamo` nor sy
 path. Sizes are plain integers; in a mode with `ShapeFacts` they may be expressions over symbols.
 """
 
-from fusewright.fake.constants import CONSTANT_LIMIT
+from fusewright.fake.known_values import known_value
 from fusewright.fake.mode import FakeMode
 from fusewright.fake.tensor import FakeTensor
 from fusewright.fake.values import holds_integers
 
-__all__ = ["CONSTANT_LIMIT", "FakeMode", "FakeTensor", "holds_integers"]
+__all__ = ["FakeMode", "FakeTensor", "holds_integers", "known_value"]

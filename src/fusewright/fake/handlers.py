@@ -20,7 +20,6 @@ from fusewright.fake.arguments import (
     result_device,
     written_tensors,
 )
-from fusewright.fake.constants import CONSTANT_LIMIT
 from fusewright.fake.refusals import is_usual, refusal
 from fusewright.fake.tensor import META, FakeTensor, meta_of
 from fusewright.fake.values import (
@@ -33,12 +32,11 @@ from fusewright.fake.values import (
 )
 from fusewright.fake_rules import RULES, VIEW_RULES, Geometry, View
 from fusewright.fake_rules.arguments import flat
-from fusewright.fake_rules.factories import FILLS
 from fusewright.fake_rules.geometry import contiguous, same_sizes
 from fusewright.fake_rules.requirements import REQUIREMENTS, picks_from_something, within_storage
 from fusewright.fake_rules.trial import geometry_of, result_for_zeros
 from fusewright.operators import OperatorKind, facts, operators_with
-from fusewright.symbolic.nodes import SYMBOLIC, index_of
+from fusewright.symbolic.nodes import index_of
 from fusewright.torch_compat import OpOverload
 
 if TYPE_CHECKING:
@@ -57,7 +55,7 @@ def choose_handler(op: Any, symbolic: bool) -> Handler:
     """The way in which `op` is run, decided once by its schema and tags. Raises:
     UnsupportedOperator when it cannot be traced.
     """
-    handler = _noting_values(op, _noting_randomness(op, _way_to_run(op, symbolic)))
+    handler = _noting_writes(op, _noting_randomness(op, _way_to_run(op, symbolic)))
     return _refusing_repeated(op, handler)
 
 
@@ -144,20 +142,17 @@ def shows_repeated(tensor: torch.Tensor) -> bool:
     return repeats and tensor.numel() > 0
 
 
-def _noting_values(op: OpOverload, handler: Handler) -> Handler:
-    """`handler`, made to keep the values of small tensors that are filled with numbers: whatever
-    is computed of those alone is known too.
+def _noting_writes(op: OpOverload, handler: Handler) -> Handler:
+    """`handler`, made to tell its mode which tensors are written to; those that a composite
+    operator is made of tell that themselves.
     """
-    fill = FILLS.get(op)
-    if fill is None:
+    if not torch_compat.written_arguments(op) or torch_compat.is_composite(op):
         return handler
 
     def run(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         result = handler(mode, op, args, kwargs)
-        numbers = (*result.shape, *flat((*args, *kwargs.values())))
-        plain = not any(isinstance(number, SYMBOLIC) for number in numbers)
-        if plain and result.constant is None and result.numel() <= CONSTANT_LIMIT:
-            mode.constants.keep(result, fill(result, args))
+        written = written_tensors(op, args, kwargs)
+        mode.writes.note(tensor.meta_tensor for tensor in written if isinstance(tensor, FakeTensor))
         return result
 
     return run
@@ -175,11 +170,8 @@ def run_by_rule(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str
         _ask_eager(mode, op, args, kwargs)
     device = result_device(op, args, kwargs)
     if isinstance(geometry, Geometry):
-        result: Any = mode.make(geometry, device)
-    else:
-        result = tuple(one and mode.make(one, device) for one in geometry)
-    mode.constants.follow(op, args, kwargs, result)
-    return result
+        return mode.make(geometry, device)
+    return tuple(part and mode.make(part, device) for part in geometry)
 
 
 def _ask_eager(
@@ -206,9 +198,7 @@ def run_view(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, A
         meta = source.meta_tensor.as_strided(view.size, view.stride, view.offset)
         return mode.wrap(meta, source.device, storage_bytes)
 
-    result = show(found) if isinstance(found, View) else tuple(map(show, found))
-    mode.constants.follow(op, args, kwargs, result)
-    return result
+    return show(found) if isinstance(found, View) else tuple(map(show, found))
 
 
 def _without_write(op: OpOverload) -> OpOverload | None:
@@ -238,7 +228,6 @@ def run_in_place(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[st
     common_device(op, args, kwargs)
     if mode.asks_eager and not is_usual(args, kwargs):
         _ask_eager(mode, op, args, kwargs)
-    mode.constants.follow(op, args, kwargs, target)
     return target
 
 
@@ -283,20 +272,17 @@ def _run_meta_kernel(
     if not written:
         if not torch_compat.is_view_operator(op):
             metas = mapped(_without_overlap, metas)
-        result = _wrap_results(mode, metas, device)
-    else:
-        by_meta = {id(tensor.meta_tensor): tensor for tensor in written}
-        for tensor in written:
-            if tuple(tensor.shape) != tuple(tensor.meta_tensor.shape):
-                if tensor.numel() != 0:  # eager warns, and other views of the memory see it written
-                    raise UnsupportedOperator(RESIZES.format(op))
-                take_geometry(tensor, tensor.meta_tensor)
-        result = mapped(
-            lambda meta: by_meta.get(id(meta)) if id(meta) in by_meta else mode.wrap(meta, device),
-            metas,
-        )
-    mode.constants.follow(op, args, kwargs, result)
-    return result
+        return _wrap_results(mode, metas, device)
+    by_meta = {id(tensor.meta_tensor): tensor for tensor in written}
+    for tensor in written:
+        if tuple(tensor.shape) != tuple(tensor.meta_tensor.shape):
+            if tensor.numel() != 0:  # eager warns, and other views of the memory see it written
+                raise UnsupportedOperator(RESIZES.format(op))
+            take_geometry(tensor, tensor.meta_tensor)
+    return mapped(
+        lambda meta: by_meta.get(id(meta)) if id(meta) in by_meta else mode.wrap(meta, device),
+        metas,
+    )
 
 
 def _without_overlap(meta: torch.Tensor) -> torch.Tensor:
@@ -402,8 +388,7 @@ def change_geometry(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict
     inside = tensor.meta_tensor
     with torch_compat.without_torch_dispatch(), torch.no_grad():
         aten.as_strided_.default(tensor, inside.size(), inside.stride(), inside.storage_offset())
-    if tensor.constant is not None:
-        op(tensor.constant, *args[1:], **kwargs)
+    tensor.constant = None
     return tensor
 
 

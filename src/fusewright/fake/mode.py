@@ -11,11 +11,11 @@ import torch
 
 from fusewright import torch_compat
 from fusewright.config import OfData
-from fusewright.errors import UnsupportedOperator
-from fusewright.fake.constants import Constants
+from fusewright.errors import DataDependent, UnsupportedOperator
 from fusewright.fake.handlers import HANDLERS, Handler, NeedsPlainSizes, choose_handler
 from fusewright.fake.history import History
-from fusewright.fake.tensor import META, FakeTensor
+from fusewright.fake.known_values import known_value
+from fusewright.fake.tensor import META, FakeTensor, Writes
 from fusewright.fake_rules import Geometry
 from fusewright.fake_rules.geometry import extent
 from fusewright.formulas import When, formula_of_call, written_out
@@ -76,7 +76,9 @@ class FakeMode(TorchDispatchMode):
         self._handlers = HANDLERS[facts is not None]
         self._fakes: dict[int, tuple[weakref.ref[torch.Tensor], FakeTensor]] = {}
         self._storages: dict[int, tuple[torch.UntypedStorage, torch.UntypedStorage]] = {}
-        self.constants = Constants()
+        self.writes = Writes()
+        """The writes to memory of fakes."""
+
         self.refuses_plain_sizes = False
         """Whether C++ code that takes no symbolic sizes is told so."""
 
@@ -232,6 +234,13 @@ class FakeMode(TorchDispatchMode):
             known = (storage, torch.UntypedStorage(size if type(size) is int else 0, device="meta"))
             self._storages[key] = known
         return known[1]
+
+    def value_of(self, fake: FakeTensor, method: str) -> torch.Tensor:
+        """The value of a fake for a method that asks for it. DataDependent: it is not known."""
+        value = known_value(fake)
+        if value is None:
+            raise DataDependent(f"Tensor.{method}() needs the values of a tensor")
+        return value
 
     # -- operators --------------------------------------------------------------------------------
 

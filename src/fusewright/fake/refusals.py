@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from fusewright import torch_compat
+from fusewright.fake.known_values import known_value
 from fusewright.fake.tensor import FakeTensor
 from fusewright.fake_rules.arguments import flat
 from fusewright.fake_rules.geometry import extent
@@ -212,8 +213,9 @@ class _Trial:
         by storage and type, where it is as large as the fake.
         """
         dtype = fake.dtype if types is None else types.of(fake.dtype)
-        if fake.constant is not None:
-            return fake.constant.to(dtype, copy=True)
+        value = known_value(fake)
+        if value is not None:
+            return value.to(dtype, copy=True)
         size = list(map(_plain, fake.shape))
         if self.limit is not None:
             return torch.full(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import fx
 
 from fusewright import torch_compat
-from fusewright.errors import DataDependent
+from fusewright.containers import tensors
 from fusewright.fake_rules.arguments import flat
 
 if TYPE_CHECKING:
@@ -16,17 +19,39 @@ if TYPE_CHECKING:
 META = torch.device("meta")
 
 
+class Writes:
+    """How many operators wrote to a storage, which the versions of tensors do not tell where
+    autograd is off.
+    """
+
+    def __init__(self) -> None:
+        self._counts: dict[int, int] = {}
+        self._storages: list[torch.UntypedStorage] = []
+        """The storages that were written to: while they live, no other has their key."""
+
+    def note(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Count a write to the storage of each of `tensors`."""
+        for key, tensor in {torch_compat.storage_key(tensor): tensor for tensor in tensors}.items():
+            self._storages.append(tensor.untyped_storage())
+            self._counts[key] = self.count(tensor) + 1
+
+    def count(self, tensor: torch.Tensor) -> int:
+        """The number of operators that wrote to the storage of `tensor`."""
+        return self._counts.get(torch_compat.storage_key(tensor), 0) if self._counts else 0
+
+
 class FakeTensor(torch.Tensor):
     """A tensor without data. `meta_tensor` carries its geometry and storage identity, `fake_mode`
     made it.
 
-    `constant` is its value where that is known (a small tensor made from literals), so that
-    `.item()` works on it.
+    `constant` is the value that it was made with, where it was made of literals; `node` the node
+    that gives it in the graph that is being built. By these its value may be known.
     """
 
     meta_tensor: torch.Tensor
     fake_mode: FakeMode
     constant: torch.Tensor | None
+    _node: weakref.ref[fx.Node] | None
 
     __torch_function__ = torch_compat.disabled_torch_function  # type: ignore[assignment]
 
@@ -49,7 +74,7 @@ class FakeTensor(torch.Tensor):
             torch_compat.set_math_bits(self, like=meta_tensor)
         self.meta_tensor = meta_tensor
         self.fake_mode = mode
-        self.constant = None
+        self.constant = self._node = None
         return self
 
     @classmethod
@@ -62,6 +87,15 @@ class FakeTensor(torch.Tensor):
                 return value.fake_mode.dispatch(op, args, kwargs)
         return NotImplemented
 
+    @property
+    def node(self) -> fx.Node | None:
+        """The node that gives it, as long as that exists."""
+        return None if self._node is None else self._node()
+
+    @node.setter
+    def node(self, node: fx.Node) -> None:
+        self._node = weakref.ref(node)
+
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         strides = "" if self.meta_tensor.is_contiguous() else f", stride={self.stride()}"
         return f"FakeTensor({tuple(self.shape)}, {self.dtype}, {self.device}{strides})"
@@ -72,10 +106,10 @@ class FakeTensor(torch.Tensor):
         return self.numel() * self.element_size()
 
     def tolist(self) -> Any:
-        return known_value(self, "tolist").tolist()
+        return self.fake_mode.value_of(self, "tolist").tolist()
 
     def numpy(self, *, force: bool = False) -> Any:
-        return known_value(self, "numpy").numpy(force=force)
+        return self.fake_mode.value_of(self, "numpy").numpy(force=force)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> FakeTensor:
         copied: Any = self.detach().clone().requires_grad_(self.requires_grad)
@@ -83,19 +117,12 @@ class FakeTensor(torch.Tensor):
         return copied  # type: ignore[no-any-return]
 
 
-def is_known(value: Any) -> bool:
-    return isinstance(value, FakeTensor) and value.constant is not None
-
-
-def known_value(fake: FakeTensor, what: str) -> torch.Tensor:
-    if fake.constant is None:
-        raise DataDependent(f"Tensor.{what}() needs the values of a tensor")
-    return fake.constant
+def set_node(value: Any, node: fx.Node) -> None:
+    """Let the fakes in a result be those that `node` gives."""
+    for fake in tensors(value):
+        if isinstance(fake, FakeTensor):
+            fake.node = node
 
 
 def meta_of(tensor: Any) -> torch.Tensor:
     return tensor.meta_tensor  # type: ignore[no-any-return]
-
-
-def constant_of(tensor: Any) -> torch.Tensor:
-    return tensor.constant  # type: ignore[no-any-return]

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fusewright.containers import mapped
+from fusewright.containers import mapped, tensors
 from fusewright.errors import DataDependent
 from fusewright.fake.arguments import faked, result_device
-from fusewright.fake.tensor import META, FakeTensor, constant_of, is_known
+from fusewright.fake.known_values import known_value, run_on_known
+from fusewright.fake.tensor import META, FakeTensor
 from fusewright.fake_rules import UNKNOWN_RULES, Geometry
-from fusewright.fake_rules.arguments import flat
 from fusewright.fake_rules.trial import geometry_of, is_small, zeros_for
 from fusewright.symbolic.nodes import symbolic_int
 
@@ -25,16 +25,14 @@ aten = torch.ops.aten
 
 
 def run_on_values(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Operators whose result depends on values: possible on known constants alone."""
-    tensors = [v for v in flat((*args, *kwargs.values())) if isinstance(v, torch.Tensor)]
-    if not all(map(is_known, tensors)):
+    """Operators whose result depends on values: possible on known ones alone."""
+    values = run_on_known(op, args, kwargs)
+    if values is None:
         result = _of_unknown_size(mode, op, args, kwargs)
         if result is not None:
             return result
         raise DataDependent(f"{op} gives a result that depends on the values of a tensor")
     device = result_device(op, args, kwargs)
-    keywords = {name: value for name, value in kwargs.items() if name != "device"}
-    values = op(*mapped(constant_of, args), **mapped(constant_of, keywords))
     return mapped(lambda value: constant(mode, value, device), values)
 
 
@@ -96,11 +94,14 @@ def run_on_masks(
 ) -> Any:
     """Operators whose result's size depends on `masks`: possible where those are known."""
     args, kwargs = faked(mode, args, kwargs)
-    others = [v for v in flat(args) if isinstance(v, torch.Tensor) and not is_known(v)]
-    if not others or mode.facts or not is_small(others) or not all(map(is_known, masks)):
+    values = {id(tensor): known_value(tensor) for tensor in tensors(args)}
+    others = [tensor for tensor in tensors(args) if values[id(tensor)] is None]
+    is_known = all(values[id(mask)] is not None for mask in masks)
+    if not others or mode.facts or not is_small(others) or not is_known:
         return run_on_values(mode, op, args, kwargs)
-    values = mapped(lambda x: x.constant if is_known(x) else zeros_for(x), args)
-    return mode.make(geometry_of(op(*values, **kwargs)), args[0].device)
+    values |= {id(tensor): zeros_for(tensor) for tensor in others}
+    real_args = mapped(lambda tensor: values[id(tensor)], args)
+    return mode.make(geometry_of(op(*real_args, **kwargs)), args[0].device)
 
 
 def masked_select(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -109,9 +110,7 @@ def masked_select(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[s
 
 
 def lift_fresh(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """`torch.tensor(…)` has made a real tensor inside torch: a constant, whose value is kept when
-    small.
-    """
+    """`torch.tensor(…)` has made a real tensor inside torch: a constant, whose value is kept."""
     (tensor,) = args
     if isinstance(tensor, FakeTensor):
         return tensor
@@ -119,9 +118,9 @@ def lift_fresh(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str,
 
 
 def constant(mode: FakeMode, tensor: torch.Tensor, device: torch.device) -> FakeTensor:
-    """A fake with the known value `tensor`."""
+    """A fake made with the value `tensor`."""
     value = tensor.clone()
     meta = torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device=META)
     fake = mode.wrap(meta, device)
-    mode.constants.keep(fake, value)
+    fake.constant = value if value.device.type == "meta" else value.cpu()
     return fake

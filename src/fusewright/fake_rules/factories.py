@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -22,7 +22,7 @@ from fusewright.fake_rules.geometry import (
 
 def arange(*bounds: Any, dtype: torch.dtype | None = None, **options: Any) -> Geometry | None:
     """A range of numbers: ceil((end - start) / step) of them."""
-    if not all(is_number(bound) for bound in bounds):
+    if not all(is_number(bound) for bound in bounds) or dtype is torch.bool:
         return None
     start, end, step = (0, bounds[0], 1) if len(bounds) == 1 else (*bounds, 1)[:3]
     if step == 0 or (end - start) * step < 0:
@@ -72,6 +72,14 @@ def evenly_spaced(
     return contiguous(dtype or torch.get_default_dtype(), (steps,))
 
 
+def _may_overflow(value: Any, dtype: torch.dtype) -> bool:
+    """Whether eager may refuse a number, for being none of a type."""
+    if dtype is torch.bool or dtype.is_complex or not isinstance(value, int | float):
+        return False
+    limits = torch.finfo(dtype) if dtype.is_floating_point else torch.iinfo(dtype)
+    return not limits.min <= value <= limits.max
+
+
 def preserved(
     x: Tensor,
     *values: Any,
@@ -81,6 +89,8 @@ def preserved(
 ) -> Geometry | None:
     """zeros_like, full_like …: the layout of the model tensor, its gaps closed."""
     if options.get("layout") not in (None, torch.strided):
+        return None
+    if any(_may_overflow(value, dtype or x.dtype) for value in values):
         return None
     if memory_format is torch.contiguous_format:
         return contiguous(dtype or x.dtype, x.shape)
@@ -111,31 +121,3 @@ RULES: dict[Any, Rule] = {
     **named(evenly_spaced, "linspace"),
     **named(preserved, "zeros_like ones_like full_like empty_like rand_like randn_like"),
 }
-
-FILLS: dict[Any, Callable[[Tensor, tuple[Any, ...]], Tensor]] = {
-    **named(
-        lambda like, args: torch.arange(*args, dtype=like.dtype, device="cpu"),
-        "arange arange.start arange.start_step",
-    ),
-    **named(
-        lambda like, args: torch.tensor(args[0], dtype=like.dtype, device="cpu"), "scalar_tensor"
-    ),
-    **named(
-        lambda like, args: torch.full(like.shape, args[1], dtype=like.dtype, device="cpu"), "full"
-    ),
-    **named(
-        lambda like, args: torch.full(like.shape, args[2], dtype=like.dtype, device="cpu"),
-        "new_full",
-    ),
-    **named(
-        lambda like, args: torch.ones(like.shape, dtype=like.dtype, device="cpu"),
-        "ones new_ones ones_like",
-    ),
-    **named(
-        lambda like, args: torch.zeros(like.shape, dtype=like.dtype, device="cpu"),
-        "zeros new_zeros zeros_like",
-    ),
-}
-"""The values that an operator fills memory with, from a tensor like the result and the
-arguments.
-"""

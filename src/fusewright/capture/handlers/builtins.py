@@ -39,6 +39,7 @@ from fusewright.capture.values.objects import (
 )
 from fusewright.capture.values.sequences import SliceValue, TupleValue
 from fusewright.capture.values.tensors import TensorMethodValue, TensorValue
+from fusewright.fake import known_value
 from fusewright.records import record
 
 pure(
@@ -502,7 +503,7 @@ def _text(machine: Machine, value: Value, name: str, function: Any) -> Any:
 def format_value(machine: Machine, value: Value, specification: Value | None = None) -> Any:
     text = "" if specification is None else specification.constant()
     if isinstance(value, TensorValue):
-        if value.fake.dim() == 0 and getattr(value.fake, "constant", None) is not None:
+        if value.fake.dim() == 0 and known_value(value.fake) is not None:
             number = machine.call_tensor_method(value, "item", [], {})
             return ConstantValue(format(number.constant(), text))
         return machine.call_tensor_method(value, "__format__", [ConstantValue(text)], {})

@@ -15,7 +15,6 @@ import torch
 from fusewright.capture import reasons
 from fusewright.capture.guards import GuardKind
 from fusewright.capture.interpreter.stand_ins import raise_as, run_for_real
-from fusewright.capture.known_values import known_value
 from fusewright.capture.sources import ConstantSource
 from fusewright.capture.values.base import (
     MISSING,
@@ -49,7 +48,7 @@ from fusewright.capture.values.sets import SetValue
 from fusewright.capture.values.tensors import TensorValue
 from fusewright.capture.values.views import DictViewValue
 from fusewright.errors import DataDependent, Unsupported
-from fusewright.fake import FakeTensor, holds_integers
+from fusewright.fake import FakeTensor, holds_integers, known_value
 
 _NAMES: Final = (
     "add",
@@ -408,7 +407,7 @@ def truth(machine: Machine, value: Value) -> bool:
 
 
 def _value_of(machine: Machine, value: TensorValue) -> torch.Tensor | None:
-    return known_value(value.node, value.fake, machine.builder.readers)
+    return known_value(value.fake, machine.builder.readers)
 
 
 def _tensor_truth(machine: Machine, value: TensorValue) -> bool:

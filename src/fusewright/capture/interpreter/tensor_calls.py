@@ -17,13 +17,11 @@ from fusewright.capture.graph import FAKE_FAILURES, contains_tensor
 from fusewright.capture.guards import GuardKind
 from fusewright.capture.handlers.registry import DECLINED, meaning_of
 from fusewright.capture.interpreter.handler_calls import call_handler
-from fusewright.capture.known_values import known_value
 from fusewright.capture.memory import (
     RESTRIDING,
     is_dense,
     restrided_bytes,
     shown_bytes,
-    storages_of,
 )
 from fusewright.capture.sources import AttributeSource, ConstantSource
 from fusewright.capture.values.base import MISSING, Machine, NotConstant, Value
@@ -35,8 +33,8 @@ from fusewright.capture.values.numbers import SymbolicValue, is_of_data
 from fusewright.capture.values.sequences import ListValue, SliceValue, TupleValue
 from fusewright.capture.values.tensors import GraphObjectValue, TensorValue, UnknownValue
 from fusewright.errors import FusewrightError, Unsupported
-from fusewright.fake import holds_integers
-from fusewright.fake.tensor import is_known
+from fusewright.fake import holds_integers, known_value
+from fusewright.fake.graph_writes import storages_of
 from fusewright.fake_rules.arguments import flat
 from fusewright.symbolic.facts import Required
 from fusewright.symbolic.nodes import SYMBOLIC
@@ -278,8 +276,8 @@ def _number_known(machine: Machine, tensor: TensorValue) -> Value | None:
     """A tensor that the graph makes of the number which another is known to hold from an input:
     whoever runs the graph knows the one, and not the other.
     """
-    value = known_value(tensor.node, tensor.fake, machine.builder.readers)
-    if value is None or value.dim() or is_known(tensor.fake):
+    value = known_value(tensor.fake, machine.builder.readers)
+    if value is None or value.dim() or known_value(tensor.fake) is not None:
         return None
     number, dtype = ConstantValue(value.item()), ConstantValue(value.dtype)
     return machine.call_graph(torch.tensor, [number], {"dtype": dtype})
@@ -452,7 +450,7 @@ def call_method(
     if number is not None:
         return machine.call_graph(name, [number, *arguments], keywords)
     readers = machine.builder.readers
-    unknown = name in READS_VALUE and known_value(tensor.node, tensor.fake, readers) is None
+    unknown = name in READS_VALUE and known_value(tensor.fake, readers) is None
     if unknown and name in READS_INTEGER and _gives_symbol(machine, tensor):
         return machine.call_graph("item", [tensor], {})
     if unknown and name == "tolist" and _gives_symbols(machine, tensor):
