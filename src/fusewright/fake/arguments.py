@@ -34,15 +34,15 @@ def faked(
 
 def result_device(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.device:
     """The device that a call asks for by its `device` argument, else that of its tensors."""
-    given = kwargs.get("device")
-    if given is None:
+    device = kwargs.get("device")
+    if device is None:
         return common_device(op, args, kwargs)
-    return numbered(given)
+    return numbered(device)
 
 
-def numbered(given: Any) -> torch.device:
+def numbered(name: Any) -> torch.device:
     """The device that a program asks for: `cuda` is the current GPU of the thread that asks."""
-    device = torch.device(given)
+    device = torch.device(name)
     if device.index is not None or device.type in ("cpu", "meta"):
         return device
     current = torch_compat.cuda.device() if device.type == torch_compat.cuda.TYPE else 0
@@ -53,24 +53,24 @@ def common_device(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tor
     """The device that `op` runs on: all tensors agree, but for 0-d tensors on the CPU, which go
     anywhere.
     """
-    found: torch.device | None = None
+    common: torch.device | None = None
     scalar = False
     for value in flat((*args, *kwargs.values())):
         if not isinstance(value, torch.Tensor):
             continue
         device = value.device
-        if found is None or (scalar and device != found):
-            found, scalar = device, device.type == "cpu" and value.dim() == 0
-        elif device != found and not (device.type == "cpu" and value.dim() == 0):
+        if common is None or (scalar and device != common):
+            common, scalar = device, device.type == "cpu" and value.dim() == 0
+        elif device != common and not (device.type == "cpu" and value.dim() == 0):
             if op is aten.copy_.default or op is aten._to_copy.default:
-                return found
+                return common
             if device.type == "cpu" and facts(op).takes_places_of_cpu:
                 continue
             raise RuntimeError(
                 f"Expected all tensors to be on the same device, but {op} found at least "
-                f"two devices, {found} and {device}!"
+                f"two devices, {common} and {device}!"
             )
-    return found or CPU
+    return common or CPU
 
 
 def written_tensors(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:

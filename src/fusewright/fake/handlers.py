@@ -90,8 +90,8 @@ def _noting_randomness(op: OpOverload, handler: Handler) -> Handler:
     place = names.index("dropout_p") if "dropout_p" in names else None
 
     def run(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        given = args[place] if place is not None and place < len(args) else None
-        draws = place is None or kwargs.get("dropout_p", given)
+        probability = args[place] if place is not None and place < len(args) else None
+        draws = place is None or kwargs.get("dropout_p", probability)
         mode.is_random = mode.is_random or bool(draws)
         return handler(mode, op, args, kwargs)
 
@@ -188,8 +188,8 @@ def run_view(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, A
     tells none.
     """
     args, kwargs = faked(mode, args, kwargs)
-    found = VIEW_RULES[op](*args, **kwargs)
-    if found is None:
+    views = VIEW_RULES[op](*args, **kwargs)
+    if views is None:
         return run_on_meta(mode, op, args, kwargs)
     source = args[0]
     storage_bytes = source.untyped_storage().nbytes()
@@ -198,7 +198,7 @@ def run_view(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, A
         meta = source.meta_tensor.as_strided(view.size, view.stride, view.offset)
         return mode.wrap(meta, source.device, storage_bytes)
 
-    return show(found) if isinstance(found, View) else tuple(map(show, found))
+    return show(views) if isinstance(views, View) else tuple(map(show, views))
 
 
 def _without_write(op: OpOverload) -> OpOverload | None:
@@ -332,12 +332,12 @@ def run_on_zeros(
     """Where torch has no meta kernel for an operator of its own, run that on zeros, to see what it
     gives. Raises: `UnsupportedOperator`, from `failure`, where it is not tried.
     """
-    found = result_for_zeros(op, args, kwargs)
-    if found is None:
+    results = result_for_zeros(op, args, kwargs)
+    if results is None:
         what = f"torch cannot tell the result's sizes of {op}: {failure}"
         raise UnsupportedOperator(what) from failure
     device = common_device(op, args, kwargs)
-    return mapped(lambda real: mode.make(geometry_of(real), device), found)
+    return mapped(lambda real: mode.make(geometry_of(real), device), results)
 
 
 def by_trial(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -365,7 +365,11 @@ def embedding_bag(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[s
 
 def index(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Advanced indexing: only a mask makes the result's size depend on values."""
-    masks = [one for one in args[1] if one is not None and one.dtype in (torch.bool, torch.uint8)]
+    masks = [
+        tensor
+        for tensor in args[1]
+        if tensor is not None and tensor.dtype in (torch.bool, torch.uint8)
+    ]
     if masks:
         return run_on_masks(mode, op, args, kwargs, masks)
     if not picks_from_something(*args):

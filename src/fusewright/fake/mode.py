@@ -31,9 +31,9 @@ class SymbolsBegin(Exception):
 
 def needs_plain_sizes(function: Any, args: Sequence[Any]) -> bool:
     """Whether torch would read symbolic sizes as plain numbers in a call."""
-    if not any(function is one for one in torch_compat.READS_SYMBOLS_AS_NUMBERS):
+    if not any(function is reader for reader in torch_compat.READS_SYMBOLS_AS_NUMBERS):
         return False
-    return any(isinstance(one, torch.Tensor) and _is_on_gpu(one) for one in args)
+    return any(isinstance(argument, torch.Tensor) and _is_on_gpu(argument) for argument in args)
 
 
 def _is_on_gpu(tensor: torch.Tensor) -> bool:
@@ -45,7 +45,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, torch.SymInt):
         return int(value)
     if isinstance(value, list | tuple):
-        return [plain(one) for one in value]
+        return [plain(item) for item in value]
     return value
 
 
@@ -86,7 +86,7 @@ class FakeMode(TorchDispatchMode):
         """Whether operators raise what eager's kernels raise for the types of their arguments."""
 
         self.refusal: Exception | None = None
-        """What the operator that eager was last asked about has raised."""
+        """The exception of the operator that eager was last asked about."""
 
         self.is_random = False
         """Whether an operator was run that draws random numbers."""
@@ -136,8 +136,8 @@ class FakeMode(TorchDispatchMode):
             finally:
                 self._may_begin_again = False
         if needs_plain_sizes(function, args):
-            args = [plain(one) for one in args]
-            kwargs = {name: plain(one) for name, one in kwargs.items()}
+            args = [plain(argument) for argument in args]
+            kwargs = {name: plain(argument) for name, argument in kwargs.items()}
         written = written_out(function, args, kwargs)
         result = NotImplemented if written is None else self._call(written, args, kwargs)
         return self._call(function, args, kwargs) if result is NotImplemented else result
@@ -166,9 +166,9 @@ class FakeMode(TorchDispatchMode):
         """
         if isinstance(tensor, FakeTensor):
             return tensor
-        known = self._fakes.get(id(tensor))
-        if known is not None and known[0]() is tensor:
-            return known[1]
+        entry = self._fakes.get(id(tensor))
+        if entry is not None and entry[0]() is tensor:
+            return entry[1]
         fake = self.fake_distinct(tensor)
         key = id(tensor)
         self._fakes[key] = (weakref.ref(tensor, lambda _: self._fakes.pop(key, None)), fake)
@@ -226,14 +226,14 @@ class FakeMode(TorchDispatchMode):
 
     def _meta_storage(self, storage: torch.UntypedStorage) -> torch.UntypedStorage:
         key = torch_compat.storage_object_key(storage)
-        known = self._storages.get(key)
-        if known is None:
+        pair = self._storages.get(key)
+        if pair is None:
             # The real storage is kept alive with its stand-in, so that its key is not used again
             # meanwhile.
             size = storage.nbytes()  # of another's fake, symbolic perhaps
-            known = (storage, torch.UntypedStorage(size if type(size) is int else 0, device="meta"))
-            self._storages[key] = known
-        return known[1]
+            pair = (storage, torch.UntypedStorage(size if type(size) is int else 0, device="meta"))
+            self._storages[key] = pair
+        return pair[1]
 
     def value_of(self, fake: FakeTensor, method: str) -> torch.Tensor:
         """The value of a fake for a method that asks for it. DataDependent: it is not known."""

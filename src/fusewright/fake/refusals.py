@@ -1,5 +1,5 @@
-"""What eager's kernels on the CPU refuse though torch's meta kernels do not: asked of the kernels
-themselves, on zeros, once for each operator with such arguments.
+"""The calls that eager's kernels on the CPU refuse though torch's meta kernels do not: asked of the
+kernels themselves, on zeros, once for each operator with such arguments.
 
     aten.mul_.Tensor(bool[8], 0.5)    meta gives bool[8]    the kernel: result type Float can't be
                                                             cast to the desired output type Bool
@@ -35,7 +35,7 @@ SMALL: Final = 1 << 12
 """Elements up to which tensors of the call's own sizes are made."""
 
 LARGEST_SIZE: Final = 8
-"""What each size is at most where they would be larger."""
+"""The largest size of tensors that stand for larger ones."""
 
 SIZE_OF_DATA: Final = 4
 """Stands for a size that depends on data."""
@@ -61,8 +61,8 @@ def is_usual(args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
 def refusal(
     op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], results: Any = ()
 ) -> Exception | None:
-    """What eager's kernel for the CPU raises, whatever the values of tensors are; None where it
-    takes the call.
+    """The exception that eager's kernel for the CPU raises, whatever values are in tensors; None
+    where it takes the call.
 
     `args`, `kwargs`: of fakes and numbers; sizes may be symbolic. `results`: what the call gives.
     """
@@ -102,17 +102,17 @@ def _lists_lengths(values: Sequence[Any]) -> bool:
 
 
 def _key(value: Any, is_small: bool) -> Any:
-    """What of an argument a kernel may refuse; large tensors are alike where types and the number
-    of dimensions are.
+    """The part of an argument that a kernel may refuse it for; large tensors are alike where types
+    and the number of dimensions are.
     """
     match value:
         case Tensor():
             size = tuple(map(_plain, value.shape)) if is_small else value.dim()
             return (value.dtype, size)
         case list() | tuple():
-            return tuple([_key(one, is_small) for one in value])
+            return tuple([_key(item, is_small) for item in value])
         case dict():
-            return tuple([(name, _key(one, is_small)) for name, one in value.items()])
+            return tuple([(name, _key(item, is_small)) for name, item in value.items()])
         case _ if isinstance(value, SYMBOLIC):
             return type(value)
         case _:
@@ -170,7 +170,7 @@ class _Trial:
     """The largest size of a dimension, None for any."""
 
     def error(self, types: Substitution | None = None) -> Exception | None:
-        """What both zeros and ones raise, as zeros do; None where either raises nothing."""
+        """The exception that zeros raise, where ones raise one too."""
         error = self._error_for(0, types)
         return None if error is None or self._error_for(1, types) is None else error
 
@@ -182,7 +182,7 @@ class _Trial:
                 case FakeTensor():
                     return self._real(value, fill, types, memory)
                 case list() | tuple():
-                    return type(value)([real(one) for one in value])
+                    return type(value)([real(item) for item in value])
                 case torch.dtype() if types is not None:
                     return types.of(value)
                 case bool() if types is not None and types.of_numbers:

@@ -40,11 +40,11 @@ def compare_whole(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[s
     """Whether two tensors are equal: known of tensors of different sizes or without elements, and
     of a tensor and itself, unless its elements may be NaN, which equals nothing.
     """
-    one, other = args
-    if one.device == other.device:
-        if one.dim() != other.dim() or any(map(operator.ne, one.shape, other.shape)):
+    tensor, other = args
+    if tensor.device == other.device:
+        if tensor.dim() != other.dim() or any(map(operator.ne, tensor.shape, other.shape)):
             return False
-        if (one is other and not may_hold_nan(one)) or one.numel() == 0:
+        if (tensor is other and not may_hold_nan(tensor)) or tensor.numel() == 0:
             return True
     return run_on_values(mode, op, args, kwargs)
 
@@ -68,7 +68,7 @@ def _of_unknown_size(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dic
     device = result_device(op, args, kwargs)
     if isinstance(geometry, Geometry):
         return mode.make(geometry, device)
-    return tuple(mode.make(one, device) for one in geometry)
+    return tuple(mode.make(part, device) for part in geometry)
 
 
 def _unknown_integer(mode: FakeMode, tensor: torch.Tensor) -> Any:

@@ -70,8 +70,8 @@ def _transformed(
     batch = [d for d in range(len(size)) if d not in dims]
     order = [*_outermost_first(strides, batch), *dims]
     inner = contiguous(dtype, [size[d] for d in order]).stride
-    found: dict[int, Any] = dict(zip(order, inner, strict=True))
-    return Geometry(dtype, tuple(size), tuple(found[d] for d in range(len(size))))
+    stride_of: dict[int, Any] = dict(zip(order, inner, strict=True))
+    return Geometry(dtype, tuple(size), tuple(stride_of[d] for d in range(len(size))))
 
 
 RULES: dict[Any, Rule] = {

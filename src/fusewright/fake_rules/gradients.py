@@ -73,8 +73,8 @@ def group_norm_gradient(
     if x.numel() != 0:
         return None
     parameter = contiguous(x.dtype, (channels,))
-    found = (elementwise(x.dtype, (x,)), parameter, parameter)
-    return tuple([one if wanted else None for one, wanted in zip(found, mask, strict=True)])
+    gradients = (elementwise(x.dtype, (x,)), parameter, parameter)
+    return tuple([part if wanted else None for part, wanted in zip(gradients, mask, strict=True)])
 
 
 def attention_gradient(
@@ -83,7 +83,7 @@ def attention_gradient(
     """_scaled_dot_product_flash_attention_for_cpu_backward: heads lie inside of positions."""
     if query.numel() == 0 or key.numel() == 0 or query.dtype != key.dtype:
         return None
-    return tuple(_heads_inside(one) for one in (query, key, value))
+    return tuple(_heads_inside(tensor) for tensor in (query, key, value))
 
 
 def _heads_inside(x: Tensor) -> Geometry:

@@ -118,12 +118,12 @@ def advanced_index(x: Tensor, indices: Sequence[Tensor | None]) -> Geometry | No
     source, its indexed dimensions replaced by the indices' with stride 0, and the indices.
     """
     chosen = [dim for dim, index in enumerate(indices) if index is not None]
-    given = [index for index in indices if index is not None]
-    if not given or any(index.dtype not in (torch.int64, torch.int32) for index in given):
+    vectors = [index for index in indices if index is not None]
+    if not vectors or any(index.dtype not in (torch.int64, torch.int32) for index in vectors):
         return None
     if len(indices) > x.dim():
         return None
-    shape = broadcast_sizes([tuple(index.shape) for index in given])
+    shape = broadcast_sizes([tuple(index.shape) for index in vectors])
     if shape is None or any(extent == 0 for extent in shape):
         return None  # Indices without elements are left to torch's kernel.
     neighbours = chosen[-1] - chosen[0] + 1 == len(chosen)
@@ -133,7 +133,7 @@ def advanced_index(x: Tensor, indices: Sequence[Tensor | None]) -> Geometry | No
     source = [*(x.stride(d) for d in before), *(0 for _ in shape), *(x.stride(d) for d in rest)]
     sizes = (*(1 for _ in before), *shape, *(1 for _ in rest))
     operands = [source]
-    for index in given:
+    for index in vectors:
         strides = strides_of_view(shape, _expanded_strides(index, shape), sizes)
         assert strides is not None, "dimensions of one element can be added anywhere"
         operands.append(

@@ -94,17 +94,17 @@ def _promoted(x: Any, y: Any) -> tuple[torch.dtype, tuple[Tensor, ...]] | None:
 
 def binary(x: Any, y: Any, alpha: Any = 1) -> Geometry | None:
     """add, mul, maximum …: the promoted type of both; bool arithmetic is left to torch."""
-    found = _promoted(x, y)
-    if found is None or found[0] is torch.bool or not is_number(alpha):
+    promoted = _promoted(x, y)
+    if promoted is None or promoted[0] is torch.bool or not is_number(alpha):
         return None
-    if isinstance(alpha, float | torch.SymFloat) and not found[0].is_floating_point:
+    if isinstance(alpha, float | torch.SymFloat) and not promoted[0].is_floating_point:
         return None
-    return elementwise(*found, found[0])
+    return elementwise(*promoted, promoted[0])
 
 
 def difference(x: Any, y: Any, alpha: Any = 1) -> Geometry | None:
     """sub: as `binary`; torch refuses bool on either side."""
-    has_bool = any(isinstance(one, bool) or _is_bool(one) for one in (x, y))
+    has_bool = any(isinstance(operand, bool) or _is_bool(operand) for operand in (x, y))
     return None if has_bool else binary(x, y, alpha)
 
 
@@ -119,33 +119,33 @@ def _is_bool(value: Any) -> bool:
 
 def binary_or_bool(x: Any, y: Any) -> Geometry | None:
     """Like `binary` for operators that take bool: mul, bitwise_and, maximum."""
-    found = _promoted(x, y)
-    return None if found is None else elementwise(*found, found[0])
+    promoted = _promoted(x, y)
+    return None if promoted is None else elementwise(*promoted, promoted[0])
 
 
 def binary_bitwise(x: Any, y: Any) -> Geometry | None:
     """bitwise_and …: integers and bool."""
-    found = _promoted(x, y)
-    if found is None or found[0].is_floating_point:
+    promoted = _promoted(x, y)
+    if promoted is None or promoted[0].is_floating_point:
         return None
-    return elementwise(*found, found[0])
+    return elementwise(*promoted, promoted[0])
 
 
 def binary_to_float(x: Any, y: Any) -> Geometry | None:
     """div, atan2, copysign: integers become the default floating type."""
-    found = _promoted(x, y)
-    if found is None:
+    promoted = _promoted(x, y)
+    if promoted is None:
         return None
-    dtype = _float_of(found[0])
-    return None if dtype is None else elementwise(dtype, found[1], dtype)
+    dtype = _float_of(promoted[0])
+    return None if dtype is None else elementwise(dtype, promoted[1], dtype)
 
 
 def binary_float_only(x: Any, y: Any) -> Geometry | None:
     """logaddexp: floating types."""
-    found = _promoted(x, y)
-    if found is None or not found[0].is_floating_point:
+    promoted = _promoted(x, y)
+    if promoted is None or not promoted[0].is_floating_point:
         return None
-    return elementwise(*found, found[0])
+    return elementwise(*promoted, promoted[0])
 
 
 def step(x: Tensor, values: Tensor) -> Geometry | None:
@@ -162,26 +162,26 @@ def rounded_division(x: Any, y: Any, *, rounding_mode: str | None = None) -> Geo
 
 def comparison(x: Any, y: Any) -> Geometry | None:
     """eq, lt, logical_and …"""
-    found = _promoted(x, y)
-    return None if found is None else elementwise(torch.bool, found[1], found[0])
+    promoted = _promoted(x, y)
+    return None if promoted is None else elementwise(torch.bool, promoted[1], promoted[0])
 
 
 def power(x: Any, y: Any) -> Geometry | None:
     """pow: floating results alone; negative integer exponents are left to torch."""
-    found = _promoted(x, y)
-    if found is None or not found[0].is_floating_point:
+    promoted = _promoted(x, y)
+    if promoted is None or not promoted[0].is_floating_point:
         return None
-    return elementwise(*found, found[0])
+    return elementwise(*promoted, promoted[0])
 
 
 def power_of_number(base: Any, exponent: Any) -> Geometry | None:
     """pow.Scalar: row-major whatever the layout of the exponent is. Its namesake in place,
     pow_.Scalar, is a power of a tensor.
     """
-    found = _promoted(base, exponent)
-    if found is None or found[0] is torch.bool or not isinstance(exponent, Tensor):
+    promoted = _promoted(base, exponent)
+    if promoted is None or promoted[0] is torch.bool or not isinstance(exponent, Tensor):
         return None
-    return contiguous(found[0], tuple(exponent.shape))
+    return contiguous(promoted[0], tuple(exponent.shape))
 
 
 def membership(
@@ -195,11 +195,11 @@ def membership(
 
 def where(condition: Tensor, x: Any, y: Any) -> Geometry | None:
     """where.self: the promoted type of the two values."""
-    found = _promoted(x, y)
-    if found is None or condition.dtype is not torch.bool:
+    promoted = _promoted(x, y)
+    if promoted is None or condition.dtype is not torch.bool:
         return None
-    values = [value if value.dtype == found[0] else converted(value) for value in found[1]]
-    return elementwise(found[0], (condition, *values))
+    values = [value if value.dtype == promoted[0] else converted(value) for value in promoted[1]]
+    return elementwise(promoted[0], (condition, *values))
 
 
 def masked_fill(x: Tensor, mask: Tensor, value: Any) -> Geometry | None:

@@ -204,14 +204,14 @@ def convolution(
     rank = x.dim() - 2
     if rank < 1 or weight.dim() != x.dim() or x.dtype != weight.dtype or x.numel() == 0:
         return None
-    taken, given = (weight.shape[0], weight.shape[1] * groups)
+    channels_in, channels_out = (weight.shape[0], weight.shape[1] * groups)
     if not transposed:
-        taken, given = (weight.shape[1] * groups, weight.shape[0])
-    if x.shape[1] != taken or weight.shape[0] % groups:
+        channels_in, channels_out = (weight.shape[1] * groups, weight.shape[0])
+    if x.shape[1] != channels_in or weight.shape[0] % groups:
         return None
-    if bias is not None and (bias.dtype != x.dtype or tuple(bias.shape) != (given,)):
+    if bias is not None and (bias.dtype != x.dtype or tuple(bias.shape) != (channels_out,)):
         return None
-    sizes = [x.shape[0], given]
+    sizes = [x.shape[0], channels_out]
     for axis in range(rank):
         s, p, d, extra = (
             values[axis] if len(values) > 1 else values[0]

@@ -177,13 +177,13 @@ def native_batch_norm(
     """native_batch_norm: (output, mean, reciprocal standard deviation); the last two are empty in
     inference.
     """
-    found = batch_norm(x, weight, bias, mean, variance, momentum, eps)
-    if not training or found is None:
-        return found
-    if found[1].dtype != x.dtype or x.dim() < 2:
+    results = batch_norm(x, weight, bias, mean, variance, momentum, eps)
+    if not training or results is None:
+        return results
+    if results[1].dtype != x.dtype or x.dim() < 2:
         return None
     statistics = contiguous(x.dtype, (x.shape[1],))
-    return found[0], statistics, statistics
+    return results[0], statistics, statistics
 
 
 def batch_norm_with_update(
@@ -199,12 +199,12 @@ def batch_norm_with_update(
     an empty reserve, running mean, running variance). All statistics have the type of the given
     ones, where torch's meta kernel says that of x for the former and float32 for the latter.
     """
-    found = batch_norm(x, weight, bias, mean, variance, momentum, eps)
-    if found is None or x.dim() < 2:
+    results = batch_norm(x, weight, bias, mean, variance, momentum, eps)
+    if results is None or x.dim() < 2:
         return None
     statistics = contiguous(mean.dtype, (x.shape[1],))
     reserve = contiguous(torch.uint8, (0,))
-    return found[0], statistics, statistics, reserve, statistics, statistics
+    return results[0], statistics, statistics, reserve, statistics, statistics
 
 
 def group_norm(

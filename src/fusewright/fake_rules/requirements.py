@@ -26,8 +26,8 @@ def _fills(view: Any) -> Requirement:
     """The source has the sizes of a view of the first argument."""
 
     def fits(x: Tensor, source: Tensor, *arguments: Any, **keywords: Any) -> bool:
-        found = VIEW_RULES[view](x, *arguments, **keywords)
-        return not isinstance(found, View) or _same(found.size, source.shape)
+        shown = VIEW_RULES[view](x, *arguments, **keywords)
+        return not isinstance(shown, View) or _same(shown.size, source.shape)
 
     return fits
 
@@ -38,7 +38,7 @@ def _source_fits(
     """One slice of the source for each place, each as large as the slices of `x`."""
     if not (x.dim() and source.dim()):
         return bool(index.numel() == source.numel())
-    others = [[*one.shape] for one in (x, source)]
+    others = [[*tensor.shape] for tensor in (x, source)]
     count = others[1].pop(dim)
     others[0].pop(dim)
     return bool(index.numel() == count) and _same(*others)
@@ -51,10 +51,10 @@ def _values_fit(
     if any(index is not None and index.dtype in (torch.bool, torch.uint8) for index in indices):
         return True
     wanted = aten.index.Tensor(x, indices).shape
-    given = values.shape
-    if len(given) > len(wanted):
-        return all(size == 1 for size in given[: len(given) - len(wanted)])
-    pairs = zip(given, wanted[len(wanted) - len(given) :], strict=True)
+    size_of_values = values.shape
+    if len(size_of_values) > len(wanted):
+        return all(size == 1 for size in size_of_values[: len(size_of_values) - len(wanted)])
+    pairs = zip(size_of_values, wanted[len(wanted) - len(size_of_values) :], strict=True)
     return all(size == 1 or size == other for size, other in pairs)
 
 
@@ -96,8 +96,8 @@ def within_storage(
     x: Tensor, size: Sequence[Any], stride: Sequence[Any], storage_offset: Any = None
 ) -> bool:
     """The storage of `x` holds all elements of such a view."""
-    found = VIEW_RULES[aten.as_strided.default](x, size, stride, storage_offset)
-    return isinstance(found, View)
+    shown = VIEW_RULES[aten.as_strided.default](x, size, stride, storage_offset)
+    return isinstance(shown, View)
 
 
 def _part_within_storage(x: Tensor, source: Tensor, *geometry: Any, **keywords: Any) -> bool:

@@ -34,7 +34,7 @@ def result_for_zeros(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, An
             result = op(*mapped(zeros_for, args), **mapped(zeros_for, kwargs))
     except (RuntimeError, ValueError, IndexError):
         return None
-    layouts = {one.layout for one in flat((result,)) if isinstance(one, Tensor)}
+    layouts = {tensor.layout for tensor in flat((result,)) if isinstance(tensor, Tensor)}
     return result if layouts <= {torch.strided} else None
 
 

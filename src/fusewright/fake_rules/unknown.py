@@ -41,10 +41,10 @@ def index(facts: ShapeFacts, x: Tensor, indices: Sequence[Tensor | None]) -> Geo
     """`x[:, mask]`, a single mask over adjoining dimensions: laid out as if its elements were
     picked by a vector of their positions.
     """
-    given = [(dim, one) for dim, one in enumerate(indices) if one is not None]
-    if len(given) != 1:
+    masks = [(dim, index) for dim, index in enumerate(indices) if index is not None]
+    if len(masks) != 1:
         return None
-    ((dim, mask),) = given
+    ((dim, mask),) = masks
     end = dim + mask.dim()
     size = (*x.shape[:dim], _some_of(facts, mask.numel()), *x.shape[end:])
     source = [*x.stride()[:dim], 0, *x.stride()[end:]]

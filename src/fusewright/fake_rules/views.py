@@ -83,14 +83,14 @@ def complete_size(size: list[int], count: int) -> list[int] | None:
         return None
     rest = [extent for dim, extent in enumerate(size) if dim not in unknown]
     facts = facts_of(rest)
-    known: Any = (
+    known_count: Any = (
         math.prod(rest) if facts is None else symbolic_int(facts, product(map(index_of, rest)))
     )
     if not unknown:
-        return size if known_equal(known, count) or known == count else None
-    if known == 0 or count % known != 0:
+        return size if known_equal(known_count, count) or known_count == count else None
+    if known_count == 0 or count % known_count != 0:
         return None
-    size[unknown[0]] = count // known
+    size[unknown[0]] = count // known_count
     return size
 
 
@@ -350,7 +350,7 @@ def as_strided(
             return _view(size, stride, offset)
         reach = reach + (extent - 1) * step
     # A wrapper knows a symbolic size, what is inside it that of memory which others show as well.
-    held = (one.untyped_storage().nbytes() for one in (getattr(x, "meta_tensor", x), x))
+    held = (tensor.untyped_storage().nbytes() for tensor in (getattr(x, "meta_tensor", x), x))
     return _view(size, stride, offset) if any(reach * x.itemsize <= n for n in held) else None
 
 

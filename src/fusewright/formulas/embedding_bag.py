@@ -38,8 +38,8 @@ def embedding_bag(
             "embedding_bag with gradients and sparse, max_norm or scale_grad_by_freq"
         )
     if input.dim() == 2 and offsets is None:
-        bags, each = input.shape
-        offsets = torch.arange(0, bags * each, each or 1, device=input.device)[:bags]
+        bags, length = input.shape
+        offsets = torch.arange(0, bags * length, length or 1, device=input.device)[:bags]
         input = input.reshape(-1)
         if per_sample_weights is not None:
             per_sample_weights = per_sample_weights.reshape(-1)
@@ -81,7 +81,7 @@ def _greatest(rows: Tensor, bag: Tensor, counts: Tensor, bags: int) -> Tensor:
     )
     ignored = rows.isnan() & (position != first[bag]).unsqueeze(1) | ~counts.unsqueeze(1)
     values = rows.detach().masked_fill(ignored, float("-inf"))
-    bag, position = (one.unsqueeze(1).expand(length, features) for one in (bag, position))
+    bag, position = (tensor.unsqueeze(1).expand(length, features) for tensor in (bag, position))
     greatest = values.new_full((bags, features), float("-inf"))
     greatest = greatest.scatter_reduce(0, bag, values, "amax").gather(0, bag)
     chosen = (values == greatest) & counts.unsqueeze(1) | values.isnan()

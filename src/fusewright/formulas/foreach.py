@@ -31,13 +31,13 @@ def apply_to_each(op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -
     """
     single = _single_form(op)
     names = [argument.name for argument in torch_compat.operator_arguments(op)]
-    given = by_name(names, args, kwargs)
-    if single is None or isinstance(given.get("scalars"), Tensor):
+    arguments = by_name(names, args, kwargs)
+    if single is None or isinstance(arguments.get("scalars"), Tensor):
         return NotImplemented
-    listed = [name for name, value in given.items() if isinstance(value, list | tuple)]
+    listed = [name for name, value in arguments.items() if isinstance(value, list | tuple)]
     return [
-        single(**given | dict(zip(listed, items, strict=True)))
-        for items in zip(*(given[name] for name in listed), strict=True)
+        single(**arguments | dict(zip(listed, items, strict=True)))
+        for items in zip(*(arguments[name] for name in listed), strict=True)
     ]
 
 
@@ -53,10 +53,12 @@ def _single_form(op: OpOverload) -> Callable[..., Tensor] | None:
     return None if function is None else functools.partial(_call, function)
 
 
-def _call(function: Callable[..., Tensor], **given: Any) -> Tensor:
+def _call(function: Callable[..., Tensor], **arguments: Any) -> Tensor:
     """Call a function of torch with tensors and a scalar by position, the rest by name."""
-    options = {name: given.pop(name) for name in ("alpha", "memory_format") if name in given}
-    return function(*given.values(), **options)
+    options = {
+        name: arguments.pop(name) for name in ("alpha", "memory_format") if name in arguments
+    }
+    return function(*arguments.values(), **options)
 
 
 def _scaled(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -70,7 +72,9 @@ def _scaled(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 def _bounded(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     def form(self: Tensor, other: Any = None, scalar: Any = None, scalars: Any = None) -> Tensor:
-        return function(self, next(one for one in (other, scalar, scalars) if one is not None))
+        return function(
+            self, next(bound for bound in (other, scalar, scalars) if bound is not None)
+        )
 
     return form
 

@@ -25,11 +25,11 @@ def gradient_of_put_values(gradient: Tensor, indices: Sequence[Tensor | None]) -
     of `values`: either those tell n, or there is one row of values for all places, and its gradient
     is a sum over them.
     """
-    given = [(place, index) for place, index in enumerate(indices) if index is not None]
+    masks = [(place, index) for place, index in enumerate(indices) if index is not None]
     size = torch_compat.autograd.wanted_gradient_size("IndexPut", 1)
-    if size is None or len(given) != 1 or given[0][1].dtype not in MASKS:
+    if size is None or len(masks) != 1 or masks[0][1].dtype not in MASKS:
         return NotImplemented
-    ((first, mask),) = given
+    ((first, mask),) = masks
     after = gradient.dim() - first - mask.dim()
     places = size[len(size) - 1 - after] if len(size) > after else 1
     if isinstance(places, torch.SymInt) and (places == 1).node.depends_on_data():

@@ -161,7 +161,7 @@ def batch_norm_training(
     if bias is not None:
         result = aten.add.Tensor(result, _by_channel(bias, x))
     mean, variance, inverse = (
-        aten.view.default(one, [x.shape[1]]) for one in (mean, variance, inverse)
+        aten.view.default(statistic, [x.shape[1]]) for statistic in (mean, variance, inverse)
     )
     unbiased = aten.mul.Tensor(variance, count / max(count - 1, 1))
     for running, value in ((running_mean, mean), (running_var, unbiased)):
@@ -170,7 +170,9 @@ def batch_norm_training(
             moved = aten.add.Tensor(kept, aten.mul.Tensor(value, momentum))
             aten.copy_.default(running, rounded(moved, running))
     parameters = (weight, bias, running_mean, running_var)
-    is_mixed = any(one is not None and one.dtype == torch.float32 for one in parameters)
+    is_mixed = any(
+        parameter is not None and parameter.dtype == torch.float32 for parameter in parameters
+    )
     if not is_mixed and x.device.type == "cpu":  # as eager saves them
         mean, inverse = rounded(mean, x), rounded(inverse, x)
     if not has_memory_format(x):  # eager's result is row-major then
@@ -216,10 +218,10 @@ def cudnn_batch_norm(
     """
     if not training:
         return NotImplemented
-    found = batch_norm_training(x, weight, bias, running_mean, running_var, momentum, eps)
-    if found is NotImplemented:
+    results = batch_norm_training(x, weight, bias, running_mean, running_var, momentum, eps)
+    if results is NotImplemented:
         return NotImplemented
-    return (*found, aten.new_empty.default(x, [0], dtype=torch.uint8))
+    return (*results, aten.new_empty.default(x, [0], dtype=torch.uint8))
 
 
 @formula(aten.cudnn_batch_norm_backward.default)

@@ -43,7 +43,7 @@ def written_out(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -
 def _holds(value: Any, kinds: tuple[type, ...]) -> bool:
     """Whether a value, or one in lists there, is of these kinds."""
     if isinstance(value, list | tuple):
-        return any(_holds(one, kinds) for one in value)
+        return any(_holds(item, kinds) for item in value)
     return isinstance(value, kinds)
 
 
@@ -120,7 +120,7 @@ def _between_tensors(function: Formula, *, for_gradient: bool = False) -> Formul
     """
 
     def call(*operands: Any, **options: Any) -> Any:
-        like = next((each for each in operands if isinstance(each, Tensor)), None)
+        like = next((operand for operand in operands if isinstance(operand, Tensor)), None)
         if (
             like is None
             or like.is_complex()
@@ -129,10 +129,10 @@ def _between_tensors(function: Formula, *, for_gradient: bool = False) -> Formul
             return NotImplemented
         dtype = like.dtype if like.is_floating_point() else torch.get_default_dtype()
         tensors = [
-            each
-            if isinstance(each, Tensor)
-            else torch.full((), each, dtype=dtype, device=like.device)
-            for each in operands
+            operand
+            if isinstance(operand, Tensor)
+            else torch.full((), operand, dtype=dtype, device=like.device)
+            for operand in operands
         ]
         return function(*tensors, **options)
 
@@ -193,10 +193,10 @@ def _drawn(like: Tensor, distribution: str, *parameters: Any) -> Any:
 def _drawn_into(distribution: str, names: tuple[str, ...], defaults: tuple[float, ...]) -> Formula:
     """`Tensor.uniform_` and its like."""
 
-    def call(target: Tensor, *given: Any, generator: Any = None, **named: Any) -> Any:
+    def call(target: Tensor, *positional: Any, generator: Any = None, **named: Any) -> Any:
         if generator is not None or not target.is_contiguous() or not target.is_floating_point():
             return NotImplemented
-        values = [*given, *[None] * (len(names) - len(given))]
+        values = [*positional, *[None] * (len(names) - len(positional))]
         parameters = [
             named.get(name, default) if value is None else value
             for name, value, default in zip(names, values, defaults, strict=True)
@@ -233,7 +233,9 @@ def normal(mean: Any, std: Any = 1.0, size: Any = None, **options: Any) -> Any:
     """`torch.normal`, of numbers or tensors."""
     if size is not None:
         drawn = _drawn(torch.empty(size, **options), "normal", mean, std)
-    elif options or not all(isinstance(each, Tensor) for each in (mean, std) if not _is_real(each)):
+    elif options or not all(
+        isinstance(parameter, Tensor) for parameter in (mean, std) if not _is_real(parameter)
+    ):
         return NotImplemented
     else:
         like = mean if isinstance(mean, Tensor) else std

@@ -20,7 +20,7 @@ from fusewright.formulas.table import When, formula
 def kron(x: Tensor, y: Tensor) -> Tensor:
     """`torch.kron`: each element of `x` times all of `y`."""
     rank = max(x.dim(), y.dim())
-    x, y = (each.reshape(*[1] * (rank - each.dim()), *each.shape) for each in (x, y))
+    x, y = (tensor.reshape(*[1] * (rank - tensor.dim()), *tensor.shape) for tensor in (x, y))
     left = x.reshape(list(chain.from_iterable((size, 1) for size in x.shape)))
     right = y.reshape(list(chain.from_iterable((1, size) for size in y.shape)))
     return (left * right).reshape([a * b for a, b in zip(x.shape, y.shape, strict=True)])
@@ -32,10 +32,11 @@ def take_along_dim(x: Tensor, indices: Tensor, dim: int | None = None) -> Any:
     if dim is None or x.dim() != indices.dim() or not -x.dim() <= dim < x.dim():
         return NotImplemented
     dim %= x.dim()
-    others = [[1 if d == dim else n for d, n in enumerate(each.shape)] for each in (x, indices)]
+    others = [[1 if d == dim else n for d, n in enumerate(tensor.shape)] for tensor in (x, indices)]
     common = torch.broadcast_shapes(*others)
     x, indices = (
-        each.expand(*common[:dim], each.shape[dim], *common[dim + 1 :]) for each in (x, indices)
+        tensor.expand(*common[:dim], tensor.shape[dim], *common[dim + 1 :])
+        for tensor in (x, indices)
     )
     return x.gather(dim, indices.remainder(x.shape[dim]))
 
@@ -50,9 +51,9 @@ def gradient(x: Tensor, *, spacing: Any = 1, dim: Any = None, edge_order: int = 
     if not (x.is_floating_point() or x.is_complex()):
         return NotImplemented
     dims = [dim] if isinstance(dim, int) else range(x.dim()) if dim is None else dim
-    if any(x.shape[each] < 3 for each in dims):
+    if any(x.shape[axis] < 3 for axis in dims):
         return NotImplemented
-    return [_differences(x, each) / spacing for each in dims]
+    return [_differences(x, axis) / spacing for axis in dims]
 
 
 def _differences(x: Tensor, dim: int) -> Tensor:
