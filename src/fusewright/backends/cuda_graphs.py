@@ -93,7 +93,7 @@ class _RecordedPart(torch.nn.Module):
 def _device_of(node: fx.Node) -> int:
     """The number of the GPU that computes a node."""
     values = flatten_tree(node.meta.get("val"))[0]
-    return next((one.device.index or 0 for one in values if isinstance(one, torch.Tensor)), 0)
+    return next((value.device.index or 0 for value in values if isinstance(value, torch.Tensor)), 0)
 
 
 def _compiler(module: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:

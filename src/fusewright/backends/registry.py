@@ -54,10 +54,10 @@ class RegisteredBackend:
     """Imports the backend."""
 
     registered: Callable[..., Any] | None = None
-    """What a user has registered; None for a backend of ours."""
+    """The callable that a user has registered; None for a backend of ours."""
 
     level: str = "torch"
-    """What graphs it takes; one of `LEVELS`."""
+    """The kind of graphs that it takes; one of `LEVELS`."""
 
 
 def _built_in(name: str, path: str, *tags: str) -> RegisteredBackend:
@@ -73,7 +73,7 @@ def _import_backend(module: str, attribute: str) -> Backend:
 
 
 LEVELS: Final = ("torch", "fused")
-"""What graphs a backend may take."""
+"""The kinds of graphs that a backend may take."""
 
 _OWN_MODULE: Final = "fusewright.backends.torch_dynamo"
 """Where backend `fusewright` stands; not imported until it is asked for."""
@@ -121,8 +121,10 @@ def register_backend(
     name = name or getattr(compiler_fn, "__name__", None)
     if name is None or name == "<lambda>":
         raise ValueError(f"{compiler_fn!r} has no name of its own: give one, name=…")
-    known = _REGISTRY.get(name)
-    if known is not None and (known.level != level or _given(known) is not compiler_fn):
+    earlier = _REGISTRY.get(name)
+    if earlier is not None and (
+        earlier.level != level or _registered_callable(earlier) is not compiler_fn
+    ):
         raise ValueError(f"there is a backend named {name!r} already")
     load = functools.partial(_take_fused if level == "fused" else _as_it_is, compiler_fn)
     _REGISTRY[name] = RegisteredBackend(
@@ -131,8 +133,8 @@ def register_backend(
     return compiler_fn
 
 
-def _given(known: RegisteredBackend) -> Callable[..., Any]:
-    return known.load() if known.registered is None else known.registered
+def _registered_callable(backend: RegisteredBackend) -> Callable[..., Any]:
+    return backend.load() if backend.registered is None else backend.registered
 
 
 def _as_it_is(backend: Backend) -> Backend:
@@ -180,13 +182,13 @@ def lookup_backend(name: str) -> Backend:
 
 
 def _entry_points() -> dict[str, importlib.metadata.EntryPoint]:
-    """What installed packages offer, by name; the first package wins. Read anew each time, since
-    packages come and go.
+    """The backends of installed packages, by name; the first package wins. Read anew each time,
+    since packages come and go.
     """
-    found: dict[str, importlib.metadata.EntryPoint] = {}
+    points: dict[str, importlib.metadata.EntryPoint] = {}
     for point in importlib.metadata.entry_points(group=ENTRY_POINT_GROUP):
-        found.setdefault(point.name, point)
-    return found
+        points.setdefault(point.name, point)
+    return points
 
 
 def configured_backend(
@@ -218,7 +220,7 @@ def configured_backend(
 
 
 def backend_name(backend: str | Backend) -> str:
-    """What messages call a backend."""
+    """The name of a backend in messages."""
     return backend if isinstance(backend, str) else getattr(backend, "__name__", repr(backend))
 
 

@@ -89,20 +89,20 @@ class EnvironmentSizes:
         return rule(*(self._convert(argument, environment) for argument in expression.args))
 
     def _symbol(self, symbol: Any, environment: Any) -> Index:
-        known = self._indices.get(str(symbol))
-        if known is None:
+        size = self._indices.get(str(symbol))
+        if size is None:
             bounds = environment.var_to_range.get(symbol)
             lower = 2 if bounds is None else _bound(bounds.lower)
             upper = None if bounds is None else _bound(bounds.upper)
             seen = environment.backed_var_to_val.get(symbol)
             hint = None if seen is None else int(seen)
             if hint is None:
-                known = self.facts.unknown_size(lower, upper)
+                size = self.facts.unknown_size(lower, upper)
             else:
-                known = self.facts.size(hint, 0 if lower is None else lower, upper)
-            self._indices[str(symbol)] = known
-            self._numbers[str(known)] = environment.create_symintnode(symbol, hint=hint)
-        return known
+                size = self.facts.size(hint, 0 if lower is None else lower, upper)
+            self._indices[str(symbol)] = size
+            self._numbers[str(size)] = environment.create_symintnode(symbol, hint=hint)
+        return size
 
 
 def _bound(value: Any) -> int | None:

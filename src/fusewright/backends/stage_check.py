@@ -41,29 +41,29 @@ def stage_check(graph: fx.GraphModule, example_inputs: Sequence[Any]) -> Callabl
         }
 
     def call(*inputs: Any) -> Any:
-        given, random_state = _copies(inputs), torch.get_rng_state()
+        copies, random_state = _copies(inputs), torch.get_rng_state()
         results = graph(*inputs)
         after = torch.get_rng_state()
         expected = _copies([*results, *inputs])
         for name, run in compiled.items():
             torch.set_rng_state(random_state)
-            own = _copies(given)
+            own = _copies(copies)
             with torch.no_grad():
-                found = [*run(*own), *own]
-            _compare(name, found, expected, len(results))
+                values = [*run(*own), *own]
+            _compare(name, values, expected, len(results))
         torch.set_rng_state(after)
         return results
 
     return call
 
 
-def _compare(stage: str, found: Sequence[Any], expected: Sequence[Any], results: int) -> None:
+def _compare(stage: str, values: Sequence[Any], expected: Sequence[Any], results: int) -> None:
     """Raise StageDiffers unless all are close."""
-    for position, (one, other) in enumerate(zip(found, expected, strict=True)):
+    for position, (value, wanted) in enumerate(zip(values, expected, strict=True)):
         changed = f"input {position - results}, after the call,"
         what = f"result {position}" if position < results else changed
         try:
-            torch.testing.assert_close(one, other, equal_nan=True)
+            torch.testing.assert_close(value, wanted, equal_nan=True)
         except AssertionError as error:
             raise StageDiffers(stage, what, str(error)) from None
 

@@ -1,4 +1,4 @@
-"""What a program does that is run as a file: print both results, and what differs."""
+"""A program that is run as a file: it prints both results, and what differs."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def generate(kind: str, seed: int) -> Program:
 
 @record(kw_only=True)
 class Plan:
-    """What a campaign does."""
+    """The settings of a campaign."""
 
     kinds: tuple[str, ...] = tuple(GENERATORS)
     seed: int = 0
@@ -81,7 +81,7 @@ class Plan:
 
     @property
     def options(self) -> str:
-        """What a command that repeats a case needs beside its seed."""
+        """Options, beside the seed, of a command that repeats a case."""
         chosen = {
             "--dynamic": self.dynamic,
             f"--device {self.device}": self.device != "cpu",
@@ -102,10 +102,10 @@ def plan_from(
     **fields: Any,
 ) -> Plan:
     """The plan that a command line tells. ValueError: a name is not known."""
-    for names, known in ((kinds, GENERATORS), (only, CLASSES)):
+    for names, choices in ((kinds, GENERATORS), (only, CLASSES)):
         for name in names or ():
-            if name not in known:
-                raise ValueError(f"{name!r} is not known; {did_you_mean(name, list(known))}")
+            if name not in choices:
+                raise ValueError(f"{name!r} is not known; {did_you_mean(name, list(choices))}")
     if device not in DEVICES:
         raise ValueError(f"{device!r} is no device; {did_you_mean(device, list(DEVICES))}")
     return Plan(

@@ -28,7 +28,7 @@ TWO_DEVICES: Final = "to be on the same device"
 
 @record
 class Verdict:
-    """What came of a program."""
+    """The outcome of a program."""
 
     kind: str
     seed: int
@@ -57,7 +57,7 @@ class Way:
     device: str = "cpu"
 
     def transform(self, function: Any, of_program: Any) -> Any:
-        """What compiles a function. On a GPU too it draws what eager draws."""
+        """The function compiled. On a GPU too it draws the numbers that eager draws."""
         dynamic = of_program if self.dynamic is None else self.dynamic
         return compile(function, dynamic=dynamic, options={"eager_random": self.device != "cpu"})
 
@@ -117,7 +117,7 @@ def _eager(program: Program, device: str) -> list[Outcome] | None:
     if writes.met:
         return None
     raised = [outcome.raised for outcome in outcomes if outcome.raised is not None]
-    if any(one.phase == "make" or TWO_DEVICES in one.message for one in raised):
+    if any(observed.phase == "make" or TWO_DEVICES in observed.message for observed in raised):
         return None
     return outcomes
 
@@ -130,17 +130,17 @@ def _findings(
             outcomes = list(run(program, transform, device=device))
         except Exception as error:  # Nothing but the compiler can raise it: eager ran through.
             return [Finding("extra_exception", 0, "exception", f"{type(error).__name__}: {error}")]
-        told = [
+        fallbacks = [
             Finding("fallback", 0, "fallback", message)
             for message in messages
             if not any(outcome.raised for outcome in eager)
         ]
-    return [*compare(eager, outcomes, Judge(program)), *told]
+    return [*compare(eager, outcomes, Judge(program)), *fallbacks]
 
 
 def signature(program: Program, finding: Finding) -> str:
-    """What a finding has in common with others of the same cause: its class, and the operator that
-    made what differs, or the words of an exception.
+    """The part of a finding that it has in common with others of the same cause: its class, and the
+    operator that made what differs, or the words of an exception.
     """
     if finding.path in ("exception", "fallback"):
         text = finding.detail
@@ -178,7 +178,7 @@ def _operator(program: Program, path: str) -> str:
 
 
 def _name(value: ast.expr, function: ast.FunctionDef) -> str:
-    """What an expression does last."""
+    """The name of the operation that an expression does last."""
     match value:
         case ast.Name(id=variable):
             values = [

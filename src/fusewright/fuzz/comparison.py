@@ -40,7 +40,7 @@ class Finding:
 
     call: int
     path: str
-    """What differs, such as `result[0]`."""
+    """The place of the difference, such as `result[0]`."""
 
     detail: str
 
@@ -160,9 +160,9 @@ def _compare_tensors(
     if _visible_strides(expected) != _visible_strides(actual):
         detail = f"eager {expected.strides}, compiled {actual.strides}, shape {expected.shape}"
         yield Finding("strides", call, path, detail)
-    told = [(fact.identity, fact.memory, fact.offset) for fact in (expected, actual)]
-    if told[0] != told[1]:
-        detail = f"(object, memory, offset): eager {told[0]}, compiled {told[1]}"
+    identities = [(fact.identity, fact.memory, fact.offset) for fact in (expected, actual)]
+    if identities[0] != identities[1]:
+        detail = f"(object, memory, offset): eager {identities[0]}, compiled {identities[1]}"
         yield Finding("alias", call, path, detail)
 
 
@@ -189,9 +189,9 @@ def _close(
     if not count:
         return None
     index = tuple(suspects.nonzero()[0].tolist())
-    told = f"{count} of {expected.numel()} values, at {list(index)}: "
-    told += f"eager {expected[index].item()}, compiled {actual[index].item()}"
-    return told if reference is None else f"{told}, in double {reference[index].item()}"
+    detail = f"{count} of {expected.numel()} values, at {list(index)}: "
+    detail += f"eager {expected[index].item()}, compiled {actual[index].item()}"
+    return detail if reference is None else f"{detail}, in double {reference[index].item()}"
 
 
 def _alike(expected: torch.Tensor, actual: torch.Tensor) -> torch.Tensor:

@@ -165,7 +165,7 @@ class _Keeper(logging.Handler):
 
 @contextlib.contextmanager
 def told_fallbacks() -> Iterator[list[str]]:
-    """What the compiler says meanwhile of code that runs eagerly."""
+    """The compiler's messages, in this context, about code that runs eagerly."""
     keeper = _Keeper()
     loggers = [logging.getLogger(f"fusewright.{name}") for name in ("fallbacks", "backend")]
     for logger in loggers:

@@ -117,8 +117,8 @@ class _Generator:
         inputs = tuple(self.buffers)
         for _ in range(self.random.randint(1, 10)):
             self.statement()
-        made = self.buffers[len(inputs) :]
-        outputs = [buffer for buffer in made if self.chance(40)] or made[-1:]
+        computed = self.buffers[len(inputs) :]
+        outputs = [buffer for buffer in computed if self.chance(40)] or computed[-1:]
         copies: list[CopyBack] = []
         mutations: list[tuple[str, str]] = []
         for buffer in inputs:
@@ -186,10 +186,10 @@ class _Generator:
 
     def load(self, loops: tuple[Symbol, ...], dtype: DType, *, exact: bool) -> Value:
         """An element of some buffer, as a number of `dtype`."""
-        known = [b for b in self.buffers if not (exact and b.name in self.inexact)]
-        if not known:
+        candidates = [b for b in self.buffers if not (exact and b.name in self.inexact)]
+        if not candidates:
             return self.converted(self.make.index(loops[0].index % 3 if loops else 1), dtype)
-        buffer = self.pick(known[-4:] if self.chance(70) else known)
+        buffer = self.pick(candidates[-4:] if self.chance(70) else candidates)
         return self.element(buffer, loops, dtype)
 
     def element(self, buffer: Buffer, loops: tuple[Symbol, ...], dtype: DType) -> Value:
@@ -265,9 +265,9 @@ class _Generator:
         self, loops: tuple[Symbol, ...], dtype: DType, *, exact: bool, depth: int = 0
     ) -> Value:
         """A number of `dtype`, which is no half type."""
-        known = [v for v, is_exact in self.shared if v.dtype is dtype and is_exact >= exact]
-        if known and self.chance(15):
-            return self.pick(known)
+        candidates = [v for v, is_exact in self.shared if v.dtype is dtype and is_exact >= exact]
+        if candidates and self.chance(15):
+            return self.pick(candidates)
         value = self.new_value(loops, dtype, exact=exact, depth=depth)
         self.shared.append((value, exact))
         return value
@@ -489,7 +489,7 @@ class _Generator:
 
 
 def check(program: Program, seed: int = 0, targets: Sequence[str] = TARGETS) -> str | None:
-    """What is wrong with what `program` is compiled to: in its text, when it is compiled, or in
+    """The faults of the code that `program` is compiled to: in its text, when it is compiled, or in
     its results for inputs made from `seed`, on memory filled with garbage. None: nothing.
     """
     sizes = {fact.symbol.name: int(fact.hint) for fact in program.sizes}
@@ -500,14 +500,14 @@ def check(program: Program, seed: int = 0, targets: Sequence[str] = TARGETS) -> 
     copied = {s.target for s in program.statements if isinstance(s, CopyBack)}
     tolerant = _inexact(program)
     for target in targets:
-        given = [tensor.clone() for tensor in inputs]
+        arguments = [tensor.clone() for tensor in inputs]
         try:
-            results = run(program, [*sizes.values(), *given], target)
+            results = run(program, [*sizes.values(), *arguments], target)
         except Exception as error:  # Whatever it is, a legal program has met it.
             return f"{target}: {type(error).__name__}: {error}"
         pairs = list(zip(operand_buffers(program.outputs), results, wanted, strict=True))
         names = [buffer.name for buffer in program.inputs]
-        pairs += [p for p in zip(names, given, reference, strict=True) if p[0] in copied]
+        pairs += [p for p in zip(names, arguments, reference, strict=True) if p[0] in copied]
         for name, result, expected in pairs:
             difference = _difference(result, expected, exact=name not in tolerant)
             if difference:

@@ -284,4 +284,4 @@ BETWEEN: Final = (
     "MODEL.eval()",
     "for parameter in list(MODEL.parameters())[:1]:\n        parameter.requires_grad_(False)",
 )
-"""What a training step may do between its backward and its step."""
+"""Statements that a training step may have between its backward and its step."""

@@ -31,8 +31,8 @@ from fusewright.fuzz import fill, leaf, show, weights
 """
 
 FORMS: Final = ("module", "function", "step")
-"""What is compiled: the module, a function that calls it and computes the loss, or that and the
-optimiser's step.
+"""The callables that are compiled: the module, a function that calls it and computes the loss, or
+that and the optimiser's step.
 """
 
 
@@ -112,8 +112,8 @@ class _Writer:
         loss = self.random.choice(LOSSES).replace("{n}", str(self.width))
         wants = self.random.random() < 0.4
         kind = self.random.choice(['"normal"', '"normal"', '"integers"', '"positive"'])
-        made = f"fill(seed, shape, torch.float32, {kind}{', grad=True' if wants else ''})"
-        make = ["def make(seed, shape):", f"    return [{made}]", "", ""]
+        tensor = f"fill(seed, shape, torch.float32, {kind}{', grad=True' if wants else ''})"
+        make = ["def make(seed, shape):", f"    return [{tensor}]", "", ""]
         between = f"    {self.random.choice(BETWEEN)}" if self.random.random() < 0.3 else None
         after = [
             *([between] if between and trains else []),

@@ -1,4 +1,4 @@
-"""What can be seen of a run, flattened to a dictionary from paths to facts that compare.
+"""Everything that can be seen of a run, flattened to a dictionary from paths to facts that compare.
 
     result[0]           Tensor(dtype, shape, strides, values, which memory)
     argument 1.items    Plain("list", 3)

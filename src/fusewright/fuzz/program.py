@@ -37,7 +37,7 @@ _PRECISION: Final = (
     (re.compile(r"\.(half|float|bfloat16)\(\)"), ".double()"),
     (re.compile(r"\btorch\.complex64\b"), "torch.complex128"),
 )
-"""What is written otherwise for a run in double precision."""
+"""Texts, and what stands in their place for a run in double precision."""
 
 _FILL: Final = re.compile(r"^.*\bfill\(.*$", re.MULTILINE)
 """Lines that make inputs: their dtype is the one of the values, whichever run it is."""

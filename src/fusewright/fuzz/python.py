@@ -129,7 +129,7 @@ class _Writer:
         return text if text.endswith("\n") else f"{text}\n"
 
     def _filled(self, what: str, depth: int, targets: list[tuple[str, str]], whole: bool) -> str:
-        """What stands at a place; `whole`: an expression needs no parentheses there."""
+        """The text at a place; `whole`: an expression needs no parentheses there."""
         if what == "block":
             return self._block(depth, targets)
         if what.startswith("="):

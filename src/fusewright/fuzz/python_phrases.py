@@ -630,7 +630,9 @@ def decorated(v, w=2):
     return v * w % 13
 """,
 }
-"""What phrases mention: each as text, in the order in which they may refer to one another."""
+"""Definitions that phrases mention: each as text, in the order in which they may refer to one
+another.
+"""
 
 SETTING: Final = """\
 mod = Mod()
@@ -639,4 +641,4 @@ LST = [1, 2, 3]
 D = {"a": 1, "b": 4}
 OBJ = Meta(2)
 """
-"""What the program begins with, behind its definitions."""
+"""The first statements of a program, behind its definitions."""

@@ -37,7 +37,7 @@ def grouped(verdicts: Sequence[Verdict], files: dict[str, str]) -> list[Group]:
 def table(
     outcomes: Counter[tuple[str, str]], groups: Sequence[Group], seconds: float, options: str = ""
 ) -> str:
-    """What a run came to: cases by kind and outcome, then each group with the command that repeats
+    """The table of a run: cases by kind and outcome, then each group with the command that repeats
     its first case.
     """
     kinds = sorted({kind for kind, _ in outcomes})
@@ -53,8 +53,10 @@ def table(
         by_class[group.kind] += len(group.verdicts)
     if groups:
         lines.append("")
-        told = (f"{kind} {by_class[kind]}" for kind in CLASSES if by_class[kind])
-        lines.append(f"{sum(by_class.values())} findings of {len(groups)} sorts: {', '.join(told)}")
+        sorts = (f"{kind} {by_class[kind]}" for kind in CLASSES if by_class[kind])
+        lines.append(
+            f"{sum(by_class.values())} findings of {len(groups)} sorts: {', '.join(sorts)}"
+        )
     for group in groups:
         first = group.verdicts[0]
         lines += ["", f"{len(group.verdicts):>5} × {_short(group.signature)}"]

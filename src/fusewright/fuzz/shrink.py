@@ -261,9 +261,11 @@ def _drop_input(tree: Tree, *, name: str) -> None:
     for node in tree.body:
         match node:
             case ast.FunctionDef(name="f"):
-                node.args.args = [one for one in node.args.args if one.arg != name]
-            case ast.FunctionDef(name="make", body=[*_, ast.Return(value=ast.List() as made)]):
-                made.elts = [n for n in made.elts if not (isinstance(n, ast.Name) and n.id == name)]
+                node.args.args = [argument for argument in node.args.args if argument.arg != name]
+            case ast.FunctionDef(name="make", body=[*_, ast.Return(value=ast.List() as tensors)]):
+                tensors.elts = [
+                    n for n in tensors.elts if not (isinstance(n, ast.Name) and n.id == name)
+                ]
 
 
 def simpler_expressions(tree: Tree) -> Iterator[Tree]:

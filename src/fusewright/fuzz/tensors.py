@@ -176,9 +176,9 @@ class _Writer:
         """The inputs of the first call, as variables."""
         self.namespace |= {"fill": fill}
         exec("\n".join([*lines, "    return dict(locals())"]), self.namespace)
-        made = self.namespace["make"](*sizes)
-        self.names = [name for name in made if name.startswith("x")]
-        self.namespace |= {name: made[name] for name in self.names}
+        inputs = self.namespace["make"](*sizes)
+        self.names = [name for name in inputs if name.startswith("x")]
+        self.namespace |= {name: inputs[name] for name in self.names}
 
     def _add_statement(self) -> None:
         for _ in range(12):
@@ -219,8 +219,8 @@ class _Writer:
         return True
 
     def _results(self) -> list[str]:
-        made = [name for name in self.names if name.startswith("v")]
-        ends = [name for name in made if name not in self.used]
+        computed = [name for name in self.names if name.startswith("v")]
+        ends = [name for name in computed if name not in self.used]
         more = [name for name in self.names if name not in ends and self.random.random() < 0.15]
         return (ends + more)[:6] or self.names[-1:]
 
@@ -241,7 +241,9 @@ def _hangs_on_order(operands: Sequence[torch.Tensor]) -> bool:
     through their elements: some of one share memory, or two are different views of the same.
     """
     views: dict[int, Any] = {}
-    in_memory = [one for one in operands if one.layout == torch.strided and one.numel()]
+    in_memory = [
+        operand for operand in operands if operand.layout == torch.strided and operand.numel()
+    ]
     for tensor in in_memory:
         view = (tensor.storage_offset(), tensor.shape, tensor.stride())
         if views.setdefault(tensor.untyped_storage().data_ptr(), view) != view:
@@ -261,7 +263,7 @@ def _overlaps(tensor: torch.Tensor) -> bool:
 
 
 def _condition(kind: str, or_more: bool) -> Callable[[torch.Tensor], bool]:
-    """What stands behind a colon in a template, as a question about a tensor."""
+    """The condition behind a colon in a template, as a question about a tensor."""
     rank = next((int(letter) for letter in kind if letter.isdigit()), None)
 
     def fits(tensor: torch.Tensor) -> bool:
@@ -306,8 +308,8 @@ class Filler:
         name, kind, or_more = place[1], place[2] or "", bool(place[3])
         if name == "x":
             return self.main
-        found = getattr(self, f"_{name}")
-        text: str = found(kind, or_more) if name in ("y", "t", "same", "into") else found()
+        method = getattr(self, f"_{name}")
+        text: str = method(kind, or_more) if name in ("y", "t", "same", "into") else method()
         return text
 
     @property

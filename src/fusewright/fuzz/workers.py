@@ -38,7 +38,7 @@ TIME_LIMIT: Final = 30.0
 """Seconds after which a program hangs."""
 
 GPU_TIME_LIMIT: Final = 120.0
-"""The same on a GPU, where compiling a kernel takes most of a second."""
+"""Seconds for a program on a GPU, where compiling a kernel takes most of one."""
 
 LIFETIME: Final = 150
 """Programs that one process checks; then another takes over, with memory of its own."""
@@ -274,7 +274,10 @@ class Pool:
 
 def verdict_to(verdict: Verdict) -> dict[str, Any]:
     """A verdict as JSON has it."""
-    findings = [[one.kind, one.call, one.path, one.detail[:600]] for one in verdict.findings[:20]]
+    findings = [
+        [finding.kind, finding.call, finding.path, finding.detail[:600]]
+        for finding in verdict.findings[:20]
+    ]
     return {
         "kind": verdict.kind,
         "seed": verdict.seed,
@@ -287,5 +290,5 @@ def verdict_to(verdict: Verdict) -> dict[str, Any]:
 
 def verdict_from(fields: dict[str, Any]) -> Verdict:
     """The verdict that JSON tells."""
-    findings = tuple(Finding(*one) for one in fields.pop("findings", ()))
+    findings = tuple(Finding(*row) for row in fields.pop("findings", ()))
     return replace(Verdict(**fields), findings=findings)

@@ -33,14 +33,14 @@ class Case:
 
 @record
 class Outcome:
-    """What a case did."""
+    """The outcome of a case."""
 
     error: Exception | None = None
     resized: bool = False
     """Whether the case warned that an out was resized."""
 
     written: list[Tensor] = field(default_factory=list)
-    """What was written to, afterwards."""
+    """The arguments that were written to, afterwards."""
 
     returns_written: bool = True
     """Whether the case returned the very tensors that it wrote to."""
@@ -54,7 +54,7 @@ def differences(
     `info`: an `OpInfo` of torch's. `samples`: how many of its samples to use. `same_text`: errors
     must also have the same text, the names of devices aside.
     """
-    found = []
+    sentences = []
     inputs = info.sample_inputs("cpu", dtype, requires_grad=False)
     for number, sample in enumerate(itertools.islice(inputs, samples)):
         for case in cases(info, sample):
@@ -68,8 +68,10 @@ def differences(
                 apart = replace(case, outs=tuple(out.clone() for out in case.outs))
                 difference = compare(run(apart, "cpu"), actual, same_text)
             if difference:
-                found.append(f"{info.formatted_name}, sample {number}, {case.form}: {difference}")
-    return found
+                sentences.append(
+                    f"{info.formatted_name}, sample {number}, {case.form}: {difference}"
+                )
+    return sentences
 
 
 ALIASED = "out, the input itself"
@@ -228,7 +230,7 @@ class Mover:
 
 
 def compare(expected: Outcome, actual: Outcome, same_text: bool) -> str | None:
-    """What sets two outcomes apart; None where nothing does."""
+    """The difference of two outcomes, in words; None where there is none."""
     if (expected.error is None) != (actual.error is None):
         return f"the CPU gives {expected.error!r}, the device {actual.error!r}"
     if expected.error is not None:

@@ -53,7 +53,9 @@ def _value_type(kind: Type) -> str:
 
 
 def result_type(operator: Operator) -> str:
-    """What a kernel returns: `at::Tensor`, `at::Tensor&` for what it wrote to, tuples of them."""
+    """The type that a kernel returns: `at::Tensor`, `at::Tensor&` for what it wrote to, tuples of
+    them.
+    """
     written = "const at::Tensor&" if operator.writes_to_const else "at::Tensor&"
     types = [
         written if result.written and not result.type.is_list else _result_type(result.type)

@@ -241,7 +241,7 @@ def group_operators(operators: Iterable[Operator]) -> list[Group]:
     """Put variants together: equal base names, and equal arguments apart from outs, factory
     options, order, and what is written.
     """
-    found: dict[tuple[object, ...], dict[Kind, Operator]] = {}
+    groups: dict[tuple[object, ...], dict[Kind, Operator]] = {}
     for operator in operators:
         name = operator.base.removesuffix("_functional")
         arguments = frozenset(
@@ -250,12 +250,12 @@ def group_operators(operators: Iterable[Operator]) -> list[Group]:
             if parameter.name not in FACTORY_OPTIONS
         )
         key: tuple[object, ...] = (name, arguments)
-        while operator.kind in found.setdefault(key, {}):  # a second one of its kind stands alone
+        while operator.kind in groups.setdefault(key, {}):  # a second one of its kind stands alone
             key = (*key, operator.kind)
-        found[key][operator.kind] = operator
+        groups[key][operator.kind] = operator
     return [
         Group({kind: members[kind] for kind in Kind if kind in members})
-        for members in found.values()
+        for members in groups.values()
     ]
 
 
@@ -321,14 +321,14 @@ _TYPE = re.compile(r"(?P<base>\w+)(?P<inner>\?)?(?P<list>\[(?P<length>\d*)\])?(?
 
 
 def _type(declared: model.Type) -> Type:
-    found = _TYPE.match(str(declared))
-    if found is None:  # a custom class
+    match = _TYPE.match(str(declared))
+    if match is None:  # a custom class
         return Type(str(declared))
-    is_list = found["list"] is not None
+    is_list = match["list"] is not None
     return Type(
-        base=found["base"],
+        base=match["base"],
         is_list=is_list,
-        is_optional=(found["outer"] if is_list else found["inner"]) is not None,
-        holds_optional=is_list and found["inner"] is not None,
-        length=int(found["length"]) if found["length"] else None,
+        is_optional=(match["outer"] if is_list else match["inner"]) is not None,
+        holds_optional=is_list and match["inner"] is not None,
+        length=int(match["length"]) if match["length"] else None,
     )

@@ -1,4 +1,4 @@
-"""What a backend says about itself: a short YAML file, read with the line of each entry."""
+"""The description of a backend: a short YAML file, read with the line of each entry."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ class _Reader:
         operators = self.declarations.operators
         if name.removesuffix(".default") in operators:  # as Python calls an overload without a name
             return f"; did you mean {name.removesuffix('.default')}?"
-        overloads = [known for known in operators if known.partition(".")[0] == name]
+        overloads = [operator for operator in operators if operator.partition(".")[0] == name]
         if overloads:
             return f"; its overloads are {', '.join(overloads)}"
         return _suggest(name, operators)
@@ -220,6 +220,6 @@ class _Reader:
                     )
 
 
-def _suggest(name: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(name, known, n=3)
+def _suggest(name: str, names: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, names, n=3)
     return f"; did you mean {' or '.join(near)}?" if near else ""

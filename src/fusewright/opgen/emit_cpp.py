@@ -101,7 +101,7 @@ def _kernel_declaration(entry: Entry, rewrites: bool) -> str:
 
 
 def _units(plan: Plan, per_file: int) -> list[list[Given | Made]]:
-    """What is registered, in files of about so many operators. A group stays together, since its
+    """The registered operators, in files of about so many. A group stays together, since its
     wrappers call each other.
     """
     units: list[list[Given | Made]] = [[]]
@@ -167,7 +167,7 @@ TORCH_LIBRARY_FRAGMENT({backend}, m) {{
 
 
 def _rest(plan: Plan) -> str:
-    """What stands once in a backend: the fall-back, and how to ask about it."""
+    """The code that stands once in a backend: the fall-back, and how to ask about it."""
     refusals = [row for row in plan.rows if isinstance(row, Refused)]
     return _REST.format(
         refused="".join(f"// {r.operator.name} falls back: {r.reason}.\n" for r in refusals),
@@ -203,7 +203,7 @@ _COMMON = {
     "_thnn_fused_gru_cell": "TORCH_FN(opgen::gru_cell)",
     "_thnn_fused_gru_cell_backward": "TORCH_FN(opgen::gru_cell_backward)",
 }
-"""What every backend gets unless it has its own."""
+"""Kernels that every backend gets unless it has its own."""
 
 
 def _common_registrations(plan: Plan) -> list[str]:
@@ -239,7 +239,7 @@ def _includes(plan: Plan, name: str, made: Sequence[Made]) -> Iterator[str]:
 
 
 def _function(plan: Plan, row: Given | Made) -> str:
-    """What is registered for an operator: the backend's kernel, or a wrapper."""
+    """The function that is registered for an operator: the backend's kernel, or a wrapper."""
     namespace = "wrappers" if isinstance(row, Made) else plan.description.namespace
     return f"{namespace}::{row.operator.symbol}"
 
@@ -290,9 +290,9 @@ class _CppWrapper(Wrapper):
         return f"{function}({', '.join(arguments)})"
 
     def geometry(self) -> str:
-        known = {parameter.name for parameter in self.operator.parameters}
+        names = {parameter.name for parameter in self.operator.parameters}
         arguments = [
-            symbolic(parameter) if parameter.name in known else "{}"
+            symbolic(parameter) if parameter.name in names else "{}"
             for parameter in self.functional.parameters
         ]
         return f"at::_ops::{self.functional.symbol}::call({', '.join(arguments)})"
@@ -308,10 +308,10 @@ class _CppWrapper(Wrapper):
         writes = {Kind.FUNCTIONAL: "New", Kind.INPLACE: "Self", Kind.OUT: "Out"}[operator.kind]
         meta = f"at::meta::structured_{self.functional.symbol}"
         count = len(self.functional.results)
-        given = f"({', '.join(self.outputs)})" if self.outputs else ""
+        outputs = f"({', '.join(self.outputs)})" if self.outputs else ""
         if self.outputs and not operator.iterates:  # a tensor iterator looks after this itself
             yield self.check_overlap()
-        yield f"opgen::Checked<{meta}, opgen::Writes::{writes}, {count}> checked{given};"
+        yield f"opgen::Checked<{meta}, opgen::Writes::{writes}, {count}> checked{outputs};"
         arguments = ", ".join(borrowed(parameter) for parameter in self.functional.parameters)
         yield f"checked.meta({arguments});"
         if self.source.kind is Kind.OUT:
@@ -331,11 +331,11 @@ class _CppWrapper(Wrapper):
         """Parameters that the source does not know, such as the pinning of a result."""
         if self.operator.structured or needs_geometry(self.operator, self.source):
             return []
-        known = {parameter.name for parameter in self.source.parameters}
+        names = {parameter.name for parameter in self.source.parameters}
         return [
             parameter.name
             for parameter in self.operator.inputs
-            if parameter.name not in known and not parameter.written
+            if parameter.name not in names and not parameter.written
         ]
 
 

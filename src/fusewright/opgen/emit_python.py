@@ -166,12 +166,12 @@ class _PythonWrapper(Wrapper):
         return operator_path(self.source)
 
     def geometry(self) -> str:
-        known = {parameter.name for parameter in self.operator.parameters}
+        names = {parameter.name for parameter in self.operator.parameters}
         arguments = [
             f"{parameter.name}={self.name(parameter)}"
             if parameter.keyword_only
             else self.name(parameter)
             for parameter in self.functional.parameters
-            if parameter.name in known or not parameter.keyword_only
+            if parameter.name in names or not parameter.keyword_only
         ]
         return self.support("geometry", operator_path(self.functional), *arguments)

@@ -30,18 +30,18 @@ def generate(
 
     Raises: OperatorGenerationError for a wrong description, ValueError for an unknown target.
     """
-    made = read_plan(text, file)
-    return emit(made, targets=targets, callable_operators=callable_operators, per_file=per_file)
+    backend = read_plan(text, file)
+    return emit(backend, targets=targets, callable_operators=callable_operators, per_file=per_file)
 
 
 def read_plan(text: str, file: str = "<string>") -> Plan:
-    """What becomes of each variant under a backend's YAML. Raises: OperatorGenerationError."""
+    """The plan of a backend's YAML for each variant. Raises: OperatorGenerationError."""
     declarations = read_declarations()
     return plan(read_description(text, declarations, file), declarations)
 
 
 def emit(
-    made: Plan,
+    backend: Plan,
     *,
     targets: Sequence[str] = TARGETS,
     callable_operators: bool = False,
@@ -52,7 +52,7 @@ def emit(
         raise ValueError(f"unknown target {unknown[0]!r}; there are {', '.join(TARGETS)}")
     files: dict[str, str] = {}
     if "cpp" in targets:
-        files |= emit_cpp(made, callable_operators=callable_operators, per_file=per_file)
+        files |= emit_cpp(backend, callable_operators=callable_operators, per_file=per_file)
     if "python" in targets:
-        files |= emit_python(made)
-    return files | emit_test(made)
+        files |= emit_python(backend)
+    return files | emit_test(backend)

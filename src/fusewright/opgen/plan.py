@@ -74,7 +74,7 @@ planned before the others.
 
 @record(slots=False)  # which cached properties need
 class Plan:
-    """What becomes of every variant in the groups that the backend touches."""
+    """The way in which every variant is made, in the groups that the backend touches."""
 
     description: Description
     rows: tuple[Row, ...]
@@ -222,11 +222,11 @@ def computes_in_dtype_of_out(operator: Operator, parameter: Parameter) -> bool:
 
 def missing_arguments(target: Operator, source: Operator) -> list[str]:
     """Arguments of `source` for which a caller of `target` gives no value."""
-    known = {parameter.name for parameter in target.parameters}
+    names = {parameter.name for parameter in target.parameters}
     return [
         parameter.name
         for parameter in source.inputs
-        if parameter.name not in known
+        if parameter.name not in names
         and parameter.default is None
         and parameter.name not in FACTORY_OPTIONS
         and not (source.kind is Kind.INPLACE and parameter.name == "self")

@@ -156,8 +156,8 @@ def register(
     common |= {**_CELLS, "resize_": resize, "set_": set_empty}
     for operator in _CONVOLUTIONS:
         common[operator.name().removeprefix("aten::")] = functools.partial(fall_back, operator)
-    given = {with_gradient(name) for name in operators}
-    common = {name: common[name] for name in common if with_gradient(name) not in given}
+    own = {with_gradient(name) for name in operators}
+    common = {name: common[name] for name in common if with_gradient(name) not in own}
     for name, function in (common | dict(operators)).items():
         library.impl(name, function, key)
     for bit in ("Conjugate", "Negative"):  # to resolve it takes a copy; hence copies get it as is

@@ -1,4 +1,6 @@
-"""What was made and what was not, in words: for one backend, and over all of torch's operators."""
+"""Variants that were made and that were not, in words: for one backend, and over all of torch's
+operators.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +8,15 @@ from fusewright.opgen.declarations import Declarations, Kind
 from fusewright.opgen.plan import Inherited, Plan, Refused, describe_all, plan
 
 
-def summary(made: Plan) -> str:
+def summary(backend: Plan) -> str:
     """How many kernels became how many operators, and each refusal with its reason."""
-    kernels = len(made.description.entries)
-    inherited = sum(isinstance(row, Inherited) for row in made.rows)
+    kernels = len(backend.description.entries)
+    inherited = sum(isinstance(row, Inherited) for row in backend.rows)
     lines = [
-        f"operators: {kernels} with a kernel, {len(made.made)} made from these, "
+        f"operators: {kernels} with a kernel, {len(backend.made)} made from these, "
         f"{inherited} more by way of torch's own kernels"
     ]
-    refused = [row for row in made.rows if isinstance(row, Refused)]
+    refused = [row for row in backend.rows if isinstance(row, Refused)]
     lines += [f"  {row.operator.name} falls back to the CPU: {row.reason}" for row in refused]
     return "\n".join(lines)
 
@@ -32,7 +34,7 @@ def survey(declarations: Declarations) -> str:
         f"{len(declarations.groups)} groups",
     ]
     for kind in Kind:
-        made = plan(describe_all(declarations, kind), declarations)
+        backend = plan(describe_all(declarations, kind), declarations)
         lines += ["", f"kernels for every {kind.value} variant:"]
-        lines += [f"  {count:5} {label}" for label, count in sorted(made.totals().items())]
+        lines += [f"  {count:5} {label}" for label, count in sorted(backend.totals().items())]
     return "\n".join(lines)

@@ -1,4 +1,5 @@
-"""What generated wrappers of the Python target call: checks, geometry, allocating and writing.
+"""Functions that generated wrappers of the Python target call: checks, geometry, allocating and
+writing.
 
 A kernel computes; its result, or torch's word on meta tensors for what it will be, is held against
 what a variant writes to, as ATen does, with ATen's words.
@@ -38,7 +39,7 @@ def _meta(tensor: Tensor) -> Tensor:
 
 
 def geometry(operator: OpOverload, *args: Any, **kwargs: Any) -> Any:
-    """What `operator` would return, as meta tensors. Raises what torch raises for such arguments,
+    """The result of `operator` as meta tensors. Raises what torch raises for such arguments,
     NotImplementedError where torch has no meta function.
     """
     if "device" in kwargs:
@@ -105,7 +106,9 @@ def _is_dense(tensor: Tensor) -> bool:
 
 
 def pairs(written: Any, results: Any) -> Iterator[tuple[Tensor, Tensor]]:
-    """What is written to beside its result; arguments that were left out are passed over."""
+    """Each tensor that is written to, beside its result; arguments that were left out are passed
+    over.
+    """
     if isinstance(written, Tensor):
         yield written, results
     elif written is not None:
@@ -153,7 +156,7 @@ _WORDS = {
     torch.bool: ("Bool", "bool"),
     torch.bfloat16: ("BFloat16", "c10::BFloat16"),
 }
-"""What ATen's messages call a dtype: as a scalar type, and as a C++ type."""
+"""A dtype in the words of ATen's messages: as a scalar type, and as a C++ type."""
 
 
 def _word(dtype: torch.dtype) -> str:

@@ -1,4 +1,4 @@
-"""What a generated wrapper does, said once for both targets.
+"""The steps of a generated wrapper, stated once for both targets.
 
 A target is a `Language` and how a call is written in it. The functions that wrappers call have the
 same names in `support.h` and in `support.py`.
@@ -145,7 +145,7 @@ class Wrapper(abc.ABC):
         if parameter.name in replaced:
             return replaced[parameter.name]
         out = self.outputs[0] if self.outputs else ""
-        if any(known.name == parameter.name for known in self.operator.parameters):
+        if any(own.name == parameter.name for own in self.operator.parameters):
             if computes_in_dtype_of_out(self.operator, parameter):
                 dtype = self.language.attributes["dtype"].format(out)
                 return self.language.given_or.format(self.name(parameter), dtype)
