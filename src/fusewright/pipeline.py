@@ -12,7 +12,7 @@ from torch import fx
 from fusewright.aot import (
     AtenGraph,
     ControlFlowCall,
-    FormulaCall,
+    EagerCall,
     LoopCall,
     by_relatives,
     in_recorded_types,
@@ -272,7 +272,7 @@ def _generate(
 
     inner = _Subprograms(context, language, prefix, slots)
     for node in graph.graph.nodes:  # Conditions and loops go through the same stages.
-        if isinstance(node.target, (ControlFlowCall, FormulaCall, LoopCall)):
+        if isinstance(node.target, (ControlFlowCall, EagerCall, LoopCall)):
             with context.stage("subprograms"):
                 inner.add(node)
 

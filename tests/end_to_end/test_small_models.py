@@ -79,12 +79,13 @@ INDICES = torch.tensor([1, 2, 3, 4, 1, 3])
             (INDICES.view(2, 3), None, torch.linspace(0, 1, 6).view(2, 3)),
         ),
         ({}, (INDICES[:0], torch.tensor([0, 0]))),
+        ({"scale_grad_by_freq": True}, (INDICES, torch.tensor([0, 2, 2, 5]))),
         ({"mode": "max"}, (torch.tensor([1, 2, 1, 4, 1, 3]), torch.tensor([0, 2, 2, 3]))),
         ({"mode": "max", "padding_idx": 3}, (INDICES, torch.tensor([0, 2, 2, 5]))),
         ({"mode": "max"}, (INDICES[:0], torch.tensor([0, 0]))),
     ],
     ids=[
-        *("sum", "padding", "last_offset", "rows", "weights", "empty"),
+        *("sum", "padding", "last_offset", "rows", "weights", "empty", "frequency"),
         *("max", "max_padding", "max_empty"),
     ],
 )
@@ -93,7 +94,7 @@ def test_embedding_bag(options: dict[str, Any], inputs: tuple[Any, ...]) -> None
     trains_as_eager(nn.EmbeddingBag(10, 3, **options), *inputs)
 
 
-@pytest.mark.parametrize("options", [{"scale_grad_by_freq": True}], ids=str)
+@pytest.mark.parametrize("options", [{"max_norm": 1.0}], ids=str)
 def test_an_unusual_embedding_bag_is_refused_at_its_line(options: dict[str, Any]) -> None:
     compiled = fusewright.compile(nn.EmbeddingBag(10, 3, **options), options={"strict": True})
     with pytest.raises(BackendCompilerFailed, match=r"embedding_bag with gradients") as caught:

@@ -385,6 +385,18 @@ def test_gradients_are_refused(tmp_path: Path) -> None:
         fusewright.aot_compile(torch.sin, (x,), None, tmp_path / "p")
 
 
+def test_calls_of_python_are_refused(tmp_path: Path) -> None:
+    layer = torch.nn.LSTM(4, 4)
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            return torch.autograd.grad(layer(x)[0].sum(), x)[0]
+
+    with pytest.raises(Unsupported, match="the call lstm_layer, which runs as Python"):
+        fusewright.aot_compile(program, (torch.ones(2, 3, 4),), None, tmp_path / "p")
+
+
 def test_wrong_words_about_sizes(tmp_path: Path) -> None:
     with pytest.raises(WrongShape, match="and dynamic_shapes says at most 2"):
         fusewright.aot_compile(

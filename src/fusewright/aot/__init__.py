@@ -8,14 +8,15 @@ for training `joint`, `partition`, `training`, and `autograd`, the public pieces
 
 from __future__ import annotations
 
-from fusewright.aot import recurrent as _recurrent  # noqa: F401  (says how those are recorded)
+from fusewright.aot import embedding_bags as _bags  # noqa: F401  (says how those are recorded)
+from fusewright.aot import recurrent as _recurrent  # noqa: F401
 from fusewright.aot.autograd import aot_autograd, aot_function, aot_module
 from fusewright.aot.control_flow import ControlFlowCall
+from fusewright.aot.eager_calls import EagerCall
 from fusewright.aot.graph import AtenGraph
 from fusewright.aot.interpret import interpreter
 from fusewright.aot.joint import JointGraph
 from fusewright.aot.loop_calls import LoopCall
-from fusewright.aot.opaque_gradients import FormulaCall
 from fusewright.aot.partition import Partition, PartitionFunction, default_partition
 from fusewright.aot.rematerialization import min_cut_rematerialization_partition
 from fusewright.aot.runtime import in_recorded_types, returns_results, with_results
@@ -34,7 +35,7 @@ __all__ = [
     "COMPILER_DECOMPOSITIONS",
     "AtenGraph",
     "ControlFlowCall",
-    "FormulaCall",
+    "EagerCall",
     "JointGraph",
     "LoopCall",
     "Partition",

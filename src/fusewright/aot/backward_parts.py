@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from torch import fx
 
 from fusewright.aot.dead_code import dependents, is_wanted
@@ -25,6 +24,7 @@ from fusewright.aot.graph import AtenGraph, constants_of
 from fusewright.aot.joint import History, JointGraph
 from fusewright.aot.partition import Partition, ancestors, subgraph
 from fusewright.aot.specs import FromGraph, FromInput, Leaf
+from fusewright.opaque import is_number
 from fusewright.records import record, replace
 
 
@@ -42,7 +42,7 @@ class BackwardPart:
     """By tangent: the position of its output."""
 
     outputs_of_others: tuple[int, ...]
-    """Numbers, among the saved tensors, of outputs that have another history."""
+    """Numbers, among the saved values that are no numbers, of outputs with another history."""
 
     inputs: tuple[int, ...]
     """Indices of the inputs that the history leads to."""
@@ -114,12 +114,12 @@ def _part(partition: Partition, history: History) -> BackwardPart:
 
     mine = tuple(joint.tangents[number] for number in history.tangents)
     others = {FromGraph(position) for position in joint.tangents if position not in mine}
-    tensors = [place for node, place in saved if isinstance(node.meta["val"], torch.Tensor)]
+    buffers = [place for node, place in saved if not is_number(node.meta["val"])]
     return BackwardPart(
         graph=AtenGraph(graph=graph, constants=constants_of(graph, backward.constants)),
         saved=tuple(place for _, place in saved),
         outputs=mine,
-        outputs_of_others=tuple(k for k, place in enumerate(tensors) if place in others),
+        outputs_of_others=tuple(k for k, place in enumerate(buffers) if place in others),
         inputs=history.inputs,
         gradients=tuple(map(renumbered, gradients)),
         is_freed=history.is_freed,

@@ -32,6 +32,7 @@ from fusewright.aot.graph import AtenGraph, constants_of
 from fusewright.aot.partition import byte_count, subgraph
 from fusewright.aot.specs import FromGraph, FromInput
 from fusewright.aot.symbols import solution, symbols_as_numbers
+from fusewright.opaque import is_number
 from fusewright.records import record
 from fusewright.symbolic.nodes import free_symbols, index_of
 
@@ -279,6 +280,6 @@ class _Cut:
 
 def _is_computed_again(node: fx.Node) -> bool:
     """Whether a value is computed by each segment that reads it, at next to no cost."""
-    if node.op == "get_attr" or not isinstance(node.meta.get("val"), torch.Tensor):
+    if node.op == "get_attr" or is_number(node.meta.get("val")):
         return True
     return view_source(node) is not None

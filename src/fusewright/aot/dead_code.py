@@ -62,7 +62,7 @@ def is_wanted(node: fx.Node) -> bool:
 def may_raise(node: fx.Node) -> bool:
     """Whether a node raises for some values of its arguments."""
     if not isinstance(node.target, OpOverload):
-        return False
+        return getattr(node.target, "may_raise", False)
     name = operator_name(str(node.target))
     if name in DIVISIONS:
         return _is_whole(node.meta.get("val")) and not _is_number(node.args[1])

@@ -13,9 +13,8 @@ from fusewright.aot.graph import AtenGraph
 from fusewright.aot.interpret import interpreter
 from fusewright.aot.runtime import with_results
 from fusewright.aot.specs import FromGraph
-from fusewright.aot.subprograms import Layouts, in_layout
+from fusewright.aot.subprograms import in_layout
 from fusewright.ir.lines import Block, CallProgram, Line, Scan, WhileLoop
-from fusewright.ir.program import ListOf
 from fusewright.records import replace
 from fusewright.runtime.loops import scan, while_loop
 
@@ -121,8 +120,7 @@ def _copied(node: fx.Node) -> Any:
 
 class WhileCall(LoopCall):
     """A loop that takes another step while a condition holds. It has no inputs that are sliced. How
-    long its stacks get is not known beforehand: its results are the last values, the number of
-    steps, and for each stack a tensor without elements that owns its memory.
+    long its stacks get is not known beforehand: each is an opaque value.
     """
 
     def __init__(
@@ -146,7 +144,7 @@ class WhileCall(LoopCall):
         step, condition = map(in_layout, self.graphs, runs)
 
         def call(*given: Any) -> tuple[torch.Tensor, ...]:
-            return while_loop(condition, step, given, self.carried, True, self.stacked)
+            return while_loop(condition, step, given, self.carried, self.stacked)
 
         return call
 
@@ -157,32 +155,7 @@ class WhileCall(LoopCall):
             carried=self.carried,
             condition=condition,
             body=body,
-            keeps=True,
             stacked=tuple(self.stacked),
             results=call.results,
             origins=call.origins,
         )
-
-
-class BackwardOfWhileCall(LoopCall):
-    """A loop over what a `WhileCall` has stacked, from the end: the tensors that are sliced are
-    those that hold the memory of stacks; one more argument is the number of steps.
-    """
-
-    def running(self, runs: Sequence[Run]) -> Callable[..., tuple[torch.Tensor, ...]]:
-        layouts = Layouts(self.step)
-        step = in_layout(self.step, runs[0])
-        shape = self.carried, self.sliced, self.stacked, self.reverse
-
-        def call(*given: Any) -> tuple[torch.Tensor, ...]:
-            sizes = layouts.sizes(given[layouts.count : -1])
-            slices = sizes[self.carried : self.carried + self.sliced]
-            return scan(step, given, *shape, slices)
-
-        return call
-
-    def line(self, call: CallProgram, blocks: Sequence[Block]) -> Line:
-        sliced = [*Layouts(self.step).indices][self.carried : self.carried + self.sliced]
-        sizes = ListOf(tuple([ListOf(size) for size in sliced]))
-        line = super().line(call, blocks)
-        return replace(line, sizes=sizes)

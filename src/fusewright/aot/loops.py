@@ -26,7 +26,7 @@ from fusewright.aot.dead_code import remove_dead_code
 from fusewright.aot.graph import AtenGraph
 from fusewright.aot.joint import trace_joint
 from fusewright.aot.leaves import filled
-from fusewright.aot.loop_calls import BackwardOfWhileCall, LoopCall, WhileCall
+from fusewright.aot.loop_calls import LoopCall, WhileCall
 from fusewright.aot.partition import Partition
 from fusewright.aot.rematerialization import min_cut_rematerialization_partition
 from fusewright.aot.results import finish_graph
@@ -34,6 +34,7 @@ from fusewright.aot.specs import FromGraph, FromInput
 from fusewright.aot.subprograms import (
     Call,
     differentiable,
+    empty,
     from_all,
     like,
     places,
@@ -43,6 +44,7 @@ from fusewright.aot.symbols import symbols_as_numbers
 from fusewright.aot.tracer import Recorder, trace
 from fusewright.containers import tensors
 from fusewright.errors import UnsupportedOperator
+from fusewright.opaque import Opaque, is_number
 from fusewright.records import record, replace
 
 aten = torch.ops.aten
@@ -163,32 +165,20 @@ def _record_loop(
     recorder: Recorder, target: LoopCall, inputs: Sequence[Any], arguments: Sequence[Any]
 ) -> list[Any]:
     """Record a loop whose step takes `inputs`; gives its results."""
-    fakes = recorder.fakes
-
-    def empty(size: Sequence[Any], dtype: torch.dtype, device: Any = None) -> Any:
-        options = {"dtype": dtype, "device": device}
-        with torch_compat.without_modes():  # making a fake is no part of the program
-            return fakes.dispatch(aten.empty.memory_format, (size,), options)
-
     before = inputs[: target.carried]
     values = [*before, *(node.meta["val"] for node in target.step.outputs)]
-    stacked = [values[position] for position in target.stacked]
-    results = [like(one, fakes) for one in before]
-    if isinstance(target, WhileCall):
-        results.append(empty((), torch.int64, "cpu"))
-        results += [empty((0,), one.dtype, one.device) for one in stacked]
-    elif stacked:
-        length = arguments[target.carried].shape[0]
-        results += [empty((length, *one.shape), one.dtype, one.device) for one in stacked]
+    results = [like(one, recorder.fakes) for one in before]
+    for value in (values[position] for position in target.stacked):
+        if isinstance(target, WhileCall) or isinstance(value, Opaque):
+            results.append(Opaque())
+        else:
+            length = arguments[target.carried].shape[0]
+            results.append(empty(recorder, (length, *value.shape), value.dtype, value.device))
     recorder.record_call(target, tuple(arguments), {}, tuple(results))
     return results
 
 
 # -- gradients -------------------------------------------------------------------------------------
-
-
-def _is_tensor(value: Any) -> bool:
-    return isinstance(value, torch.Tensor)
 
 
 def _record_with_gradients(recorder: Recorder, step: _Step, reverse: bool) -> list[Any]:
@@ -202,17 +192,14 @@ def _record_with_gradients(recorder: Recorder, step: _Step, reverse: bool) -> li
     shown = range(2 * step.carried, step.carried + count)
     stacked = [*shown, *(position for position in backward.kept if position not in shown)]
     target = LoopCall(forward, step.carried, step.sliced, stacked, reverse)
-    rounds: list[Any] = []
     if condition:
         check = _traced(recorder, step, condition[0])
         target = WhileCall(forward, step.carried, stacked, check)
     found = _record_loop(recorder, target, step.inputs, [*step.given, *step.numbers])
-    if condition:
-        rounds.append(found.pop(step.carried))
     columns = dict(zip(stacked, found[step.carried :], strict=True))
 
     def record_backward(tangents: Sequence[Any]) -> tuple[Any, ...]:
-        return backward.record(recorder, tangents, columns, rounds, not reverse)
+        return backward.record(recorder, tangents, columns, not reverse)
 
     tracked = {*partition.joint.tangents, *(backward.chained if condition else ())}
     return differentiable(recorder, found[:count], tracked, record_backward, step.given)
@@ -305,13 +292,11 @@ class _Backward:
         recorder: Recorder,
         tangents: Sequence[Any],
         columns: Mapping[int, Any],
-        count: Sequence[Any],
         reverse: bool,
     ) -> tuple[Any, ...]:
         """Record the loop; a gradient, or None, for each tensor that the other was given.
 
-        `tangents`: the gradients of the loop's results; `columns`: its stacks; `count`: how many
-        steps it took, where that is known only then.
+        `tangents`: the gradients of the loop's results; `columns`: its stacks.
         """
         given = self.step.given
 
@@ -329,9 +314,8 @@ class _Backward:
 
         arguments = list(map(value, self.sources))
         stacked = range(2 * self.carried, self.carried + len(self.graph.outputs))
-        cls = BackwardOfWhileCall if count else LoopCall
-        target = cls(self.graph, self.carried, self.sliced, stacked, reverse)
-        found = _record_loop(recorder, target, self.inputs, [*arguments, *count])
+        target = LoopCall(self.graph, self.carried, self.sliced, stacked, reverse)
+        found = _record_loop(recorder, target, self.inputs, arguments)
         of_inputs = dict(zip(self.gradients, found, strict=False))
         stacks = [*arguments, *found]
         for index, (sum_, positions) in self.sums.items():
@@ -419,12 +403,12 @@ def _saved_entries(step: _Step, partition: Partition) -> tuple[list[_Entry], lis
     slices: list[_Entry] = []
     shared: list[_Entry] = []
     numbers: dict[Any, _Entry] = {
-        FromInput(k): _Entry(one, one) for k, one in enumerate(step.inputs) if not _is_tensor(one)
+        FromInput(k): _Entry(one, one) for k, one in enumerate(step.inputs) if is_number(one)
     }
     for place, node in zip(partition.saved, partition.backward.placeholders, strict=False):
         value = node.meta["val"]
         match place:
-            case _ if not _is_tensor(value):
+            case _ if is_number(value):
                 numbers[place] = _Entry(value, value, node)
             case FromInput(k) if k >= step.carried + step.sliced:
                 shared.append(_Entry(place, value, node))

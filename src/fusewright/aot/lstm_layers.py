@@ -1,11 +1,10 @@
-"""oneDNN's LSTM layers where gradients are wanted: library calls that keep a workspace.
+"""oneDNN's LSTM layers: library calls, which keep a workspace where gradients are wanted.
 
-    aten::mkldnn_rnn_layer               ->   fusewright::lstm_layer
-    aten::mkldnn_rnn_layer_backward      ->   fusewright::lstm_layer_backward
+    aten::mkldnn_rnn_layer               ->   lstm_layer
+    aten::mkldnn_rnn_layer_backward      ->   lstm_layerBackward
 
 Torch's operator makes the workspace only while gradients are on, which they are not in compiled
-code, and only oneDNN knows its size. These hand it on as a tensor of no elements that holds the
-memory.
+code, and only oneDNN knows its size.
 """
 
 from __future__ import annotations
@@ -17,31 +16,16 @@ import torch
 from torch import Tensor
 
 from fusewright import torch_compat
-from fusewright.formulas import When, formula
-from fusewright.own_operators import operator_like
+from fusewright.aot.eager_calls import EagerCall
+from fusewright.aot.subprograms import empty
+from fusewright.aot.tracer import RECORDED_WHOLE, Recorder
+from fusewright.opaque import Opaque
 from fusewright.recurrent import Layer, States
-from fusewright.runtime.held_memory import held, released
 
 aten = torch.ops.aten
 
 _LSTM = 2
 """Among oneDNN's kinds of recurrent networks."""
-
-
-def _layer(*arguments: Any) -> tuple[Tensor, ...]:
-    if arguments[0].device.type == "meta":
-        return tuple(aten.mkldnn_rnn_layer.default(*arguments))
-    given = [one.detach() if isinstance(one, Tensor) else one for one in arguments]
-    with torch.enable_grad():
-        *results, workspace = aten.mkldnn_rnn_layer.default(*given)
-    return *results, held(workspace)
-
-
-def _layer_backward(*arguments: Any) -> tuple[Tensor, ...]:
-    *given, workspace = arguments
-    if workspace.device.type != "meta":
-        workspace = released(workspace)
-    return tuple(aten.mkldnn_rnn_layer_backward.default(*given, workspace))
 
 
 def computes(inputs: Tensor, states: Any, weights: Sequence[Tensor], *options: Any) -> bool:
@@ -82,14 +66,41 @@ def run_layer(
     return tuple(last), output
 
 
-@formula(aten.mkldnn_rnn_layer.default, when=When.BACKWARD)
-def layer(*arguments: Any) -> Any:
-    """What is recorded in place of `aten.mkldnn_rnn_layer`."""
-    return operator_like("lstm_layer", aten.mkldnn_rnn_layer.default, _layer)(*arguments)
+# -- recording, where there are gradients ----------------------------------------------------------
 
 
-@formula(aten.mkldnn_rnn_layer_backward.default, when=When.BACKWARD)
-def layer_backward(*arguments: Any) -> Any:
-    """What is recorded in place of `aten.mkldnn_rnn_layer_backward`."""
-    like = aten.mkldnn_rnn_layer_backward.default
-    return operator_like("lstm_layer_backward", like, _layer_backward)(*arguments)
+def _record_layer(recorder: Recorder, op: Any, arguments: Any) -> tuple[Any, ...]:
+    *results, workspace = recorder.fakes.dispatch(op, arguments, {})
+    kept = Opaque()
+    call = EagerCall(_layer, "lstm_layer", may_raise=True)
+    recorder.record_call(call, arguments, {}, (*results, kept))
+    recorder.bind(workspace, recorder.argument(kept))
+    return *results, workspace
+
+
+def _record_layer_backward(recorder: Recorder, op: Any, arguments: Any) -> Any:
+    likes = arguments[:7]  # the inputs, the weights and biases, and the first states
+    gradients = tuple([empty(recorder, one.shape, one.dtype, one.device) for one in likes])
+    call = EagerCall(_layer_backward, "lstm_layerBackward")
+    recorder.record_call(call, arguments, {}, gradients)
+    return gradients
+
+
+def _layer(*arguments: Any) -> tuple[Any, ...]:
+    """The results of a layer, and its workspace, which torch makes only while gradients are on."""
+    inputs = [one.detach() if isinstance(one, Tensor) else one for one in arguments]
+    with torch.enable_grad():
+        *results, workspace = aten.mkldnn_rnn_layer.default(*inputs)
+    return *results, (workspace,)
+
+
+def _layer_backward(*arguments: Any) -> tuple[Tensor, ...]:
+    """The gradients of a layer. Torch gives one for both biases."""
+    *inputs, (workspace,) = arguments
+    gradients = aten.mkldnn_rnn_layer_backward.default(*inputs, workspace)
+    of_inputs, of_weight, of_hidden_weight, of_bias, _, *of_states = gradients
+    return of_inputs, of_weight, of_hidden_weight, of_bias, of_bias.clone(), *of_states
+
+
+RECORDED_WHOLE[aten.mkldnn_rnn_layer.default] = _record_layer
+RECORDED_WHOLE[aten.mkldnn_rnn_layer_backward.default] = _record_layer_backward

@@ -20,13 +20,13 @@ import torch
 from torch.autograd.function import BackwardCFunction
 
 from fusewright import torch_compat
-from fusewright.aot.graph import AtenGraph
+from fusewright.aot.eager_calls import EagerCall
 from fusewright.aot.leaves import filled, with_leaves
+from fusewright.aot.subprograms import empty
 from fusewright.aot.tracer import Recorder
+from fusewright.containers import tensors
 from fusewright.errors import DataDependent
 from fusewright.symbolic.nodes import SYMBOLIC
-
-aten = torch.ops.aten
 
 Formula = Callable[..., Any]
 """Takes what stands for `ctx`, and the gradients of the results; gives one gradient or a tuple."""
@@ -36,43 +36,22 @@ Geometry = tuple[Sequence[int], torch.dtype, torch.device]
 """The size, dtype and device of a gradient."""
 
 
-class FormulaCall:
-    """The target of a call in a traced graph: its arguments are the tensors and symbolic numbers
-    that the formula takes, its results the gradients that are needed.
+def _run(
+    formula: Formula, needed: Sequence[bool], taken: Any, *arguments: Any
+) -> tuple[torch.Tensor, ...]:
+    """The gradients that are `needed`, by argument of the function, from tensors and symbolic
+    numbers.
+
+    `taken`: the saved tensors, the attributes of `ctx`, the gradients of the results, and by
+    gradient that is needed its geometry: with a `Leaf` for each of `arguments`.
     """
-
-    graphs: tuple[AtenGraph, ...] = ()
-    """No part of it is compiled."""
-
-    def __init__(self, formula: Formula, name: str, needed: Sequence[bool], taken: Any) -> None:
-        self.formula = formula
-        self.needed = tuple(needed)
-        """By argument of the function: whether its gradient is."""
-
-        self.taken = taken
-        """The saved tensors, the attributes of `ctx`, the gradients of the results, and by
-        gradient that is needed its geometry: with a `Leaf` for each argument.
-        """
-
-        self.__name__ = self.__qualname__ = name
-        self.__module__ = __name__
-
-    def __repr__(self) -> str:
-        return self.__name__
-
-    def __call__(self, *arguments: Any) -> tuple[torch.Tensor, ...]:
-        saved, attributes, tangents, likes = filled(self.taken, arguments)
-        context = SimpleNamespace(saved_tensors=saved, needs_input_grad=self.needed, **attributes)
-        found = self.formula(context, *tangents)
-        gradients = found if isinstance(found, tuple) else (found,)
-        wanted = [one for one, needed in zip(gradients, self.needed, strict=False) if needed]
-        tensors = [one for one in arguments if isinstance(one, torch.Tensor)]
-        memory = {torch_compat.storage_key(one) for one in tensors}
-        return tuple([_own(one, like, memory) for one, like in zip(wanted, likes, strict=True)])
-
-    def running(self, runs: Sequence[Any]) -> Callable[..., tuple[torch.Tensor, ...]]:
-        """The call, given what runs its graphs, of which there are none."""
-        return self
+    saved, attributes, tangents, likes = filled(taken, arguments)
+    context = SimpleNamespace(saved_tensors=saved, needs_input_grad=needed, **attributes)
+    result = formula(context, *tangents)
+    gradients = result if isinstance(result, tuple) else (result,)
+    wanted = [gradient for gradient, is_needed in zip(gradients, needed, strict=False) if is_needed]
+    memory = {torch_compat.storage_key(tensor) for tensor in tensors(arguments)}
+    return tuple([_own(one, like, memory) for one, like in zip(wanted, likes, strict=True)])
 
 
 def _own(gradient: torch.Tensor | None, like: Geometry, memory: set[int]) -> torch.Tensor:
@@ -139,17 +118,9 @@ def _record_whole(recorder: Recorder, node: Any, tangents: Sequence[Any]) -> tup
     arguments: list[Any] = []
     kinds = (torch.Tensor, *SYMBOLIC)
     taken = with_leaves((node.saved_tensors, attributes, tangents, likes), arguments, kinds)
-    call = FormulaCall(
-        torch_compat.autograd.formula_of_gradient(node), type(node).__name__, needed, taken
-    )
-    with torch_compat.without_modes():  # making a fake is no part of the program
-        results = [recorder.fakes.dispatch(*_empty(like)) for like in likes]
-    recorder.record_call(call, tuple(arguments), {}, tuple(results))
+    formula = torch_compat.autograd.formula_of_gradient(node)
+    run = functools.partial(_run, formula, tuple(needed), taken)
+    results = [empty(recorder, *like) for like in likes]
+    recorder.record_call(EagerCall(run, type(node).__name__), tuple(arguments), {}, tuple(results))
     found = iter(results)
     return tuple(next(found) if needs else None for needs in needed)
-
-
-def _empty(like: Geometry) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
-    """An operator and its arguments, by which a dense tensor is made."""
-    size, dtype, device = like
-    return aten.empty.memory_format, (size,), {"dtype": dtype, "device": device}

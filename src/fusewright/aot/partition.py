@@ -26,6 +26,7 @@ from fusewright.aot.functionalize import memory_owner, shown_memory, view_source
 from fusewright.aot.graph import AtenGraph, constants_of
 from fusewright.aot.joint import JointGraph
 from fusewright.aot.specs import FromGraph, FromInput
+from fusewright.opaque import is_number
 from fusewright.records import record
 
 aten = torch.ops.aten
@@ -165,7 +166,7 @@ def split(joint: JointGraph, halves: Halves, saved: Iterable[fx.Node]) -> Partit
         for node in (*halves.forward, *halves.early)
         if node in reached and (node in wanted or node.op == "placeholder") and not _is_held(node)
     ]
-    boundary.sort(key=lambda node: isinstance(node.meta["val"], torch.Tensor))  # numbers first
+    boundary.sort(key=lambda node: not is_number(node.meta["val"]))  # numbers first
     forward, places = _forward_graph(joint, halves, boundary)
     nodes = _late(joint, halves, reached, set(boundary))
     backward = subgraph(nodes, [*boundary, *joint.tangent_nodes], gradients)

@@ -25,6 +25,7 @@ import torch
 from torch import fx
 
 from fusewright import torch_compat
+from fusewright.aot.eager_calls import EagerCall
 from fusewright.aot.functionalize import view_source
 from fusewright.aot.joint import JointGraph
 from fusewright.aot.minimum_cut import UNLIMITED, FlowNetwork
@@ -204,6 +205,8 @@ class _Chooser:
         graphs = getattr(node.target, "graphs", None)
         if graphs is None:
             return Cost.FREE
+        if isinstance(node.target, EagerCall) and "checkpoint" not in node.meta:
+            return Cost.LIBRARY
         in_region = "checkpoint" in node.meta and not any(_draws(one.graph) for one in graphs)
         return Cost.FREE if in_region else Cost.FORBIDDEN
 
@@ -295,6 +298,6 @@ def is_fused(node: fx.Node) -> bool:
     """Whether a kernel that computes `node` may compute what it reads on the way."""
     target: Any = node.target
     if not isinstance(target, OpOverload):
-        return True
+        return not hasattr(target, "graphs")
     is_reduction = facts(target).kind is OperatorKind.REDUCTION
     return is_reduction or is_pointwise(target) or torch_compat.is_view_operator(target)

@@ -48,6 +48,7 @@ from fusewright.aot.training import (
     without_second_derivative,
 )
 from fusewright.native import disable
+from fusewright.opaque import is_number
 from fusewright.records import record
 
 
@@ -72,8 +73,8 @@ class SegmentBackward:
     saved: tuple[int, ...]
     """Numbers, among what its node saves, of what it takes."""
 
-    saved_tensors_read: frozenset[int]
-    """The same, of tensors, counted among the saved tensors."""
+    unread: frozenset[int]
+    """Numbers, among the tensors that its node saves, of those that it does not take."""
 
     reads: tuple[int, ...]
     gradients: tuple[int | None, ...]
@@ -126,7 +127,7 @@ class SegmentedHistory:
         """By segment: the numbers, among the part's saved values, of those that its node saves."""
 
         parts = [self._node_part(number, joint.tangents) for number in range(count)]
-        self.plans = [HistoryPlan(one, compile_backward, joint.output_count) for one in parts]
+        self.plans = [HistoryPlan(one, compile_backward) for one in parts]
 
     def _segment_of(self, gradient: FromInput | FromGraph | None, last: int) -> int:
         match gradient:
@@ -168,17 +169,17 @@ class SegmentedHistory:
         saved = tuple(part.saved[one] for one in self._saved[number])
         own = part.outputs if is_first else ()
         others = {FromGraph(position) for position in tangents if position not in own}
-        tensors = [
+        buffers = [
             place
             for place, node in zip(saved, nodes, strict=True)
-            if isinstance(node.meta["val"], torch.Tensor)
+            if not is_number(node.meta["val"])
         ]
         inputs = [*nodes, *(part.tangent_nodes if is_first else ())]
         return BackwardPart(
             graph=AtenGraph(graph=subgraph((), inputs, ())),
             saved=saved,
             outputs=own,
-            outputs_of_others=tuple(k for k, place in enumerate(tensors) if place in others),
+            outputs_of_others=tuple(k for k, place in enumerate(buffers) if place in others),
             inputs=tuple(part.inputs[one] for one in self._inputs[number]),
             gradients=tuple(part.gradients[one] for one in self._inputs[number]),
             is_freed=part.is_freed,
@@ -241,7 +242,7 @@ class SegmentedHistory:
         return SegmentBackward(
             run=disable(self._compile_backward(graph)) if computes else _nothing,
             saved=saved,
-            saved_tensors_read=frozenset(tensors.index(k) for k in saved if k in tensors),
+            unread=frozenset(number for number, k in enumerate(tensors) if k not in saved),
             reads=segment.reads,
             gradients=gradients,
             passes=segment.passes,
@@ -310,7 +311,7 @@ def _saved_tensors(ctx: Any, absent: frozenset[int]) -> list[torch.Tensor]:
         return list(ctx.saved_tensors)
     except RuntimeError as error:
         segment = ctx.segments.backward(absent).segments[ctx.number]
-        return saved_despite(error, ctx, segment.saved_tensors_read, len(ctx.history.saved))
+        return saved_despite(error, ctx, segment.unread)
 
 
 def _run(
@@ -399,5 +400,5 @@ class _ByBuckets:
         ]
         ends = segment_ends(part, counted, limits)
         if not ends:
-            return HistoryPlan(part, self._compile_backward, joint.output_count)
+            return HistoryPlan(part, self._compile_backward)
         return SegmentedHistory(part, ends, self._compile_backward, joint)

@@ -19,7 +19,8 @@ from fusewright.aot.tracer import Fakes, Recorder, trace
 from fusewright.containers import tensors
 from fusewright.control_flow import ControlFlow
 from fusewright.errors import UnsupportedOperator
-from fusewright.ir.index import Index, integer
+from fusewright.ir.index import integer
+from fusewright.opaque import Opaque, is_number
 from fusewright.records import record
 from fusewright.symbolic.nodes import index_of
 
@@ -103,6 +104,13 @@ def like(tensor: Any, fakes: Fakes) -> Any:
     return fakes.dispatch(aten.empty_strided.default, (tensor.shape, tensor.stride()), options)
 
 
+def empty(recorder: Recorder, size: Sequence[Any], dtype: torch.dtype, device: Any = None) -> Any:
+    """A fake of its own, row-major, which is no part of the program."""
+    options = {"dtype": dtype, "device": device}
+    with torch_compat.without_modes():
+        return recorder.fakes.dispatch(aten.empty.memory_format, (size,), options)
+
+
 def from_all(module: fx.GraphModule, count: int, taken: Sequence[int]) -> Any:
     """A function's graph as one from `count` values, of which it takes some, to the tensors in its
     results, none of which shares memory with another; and the results with leaves for them.
@@ -162,46 +170,35 @@ class Differentiable(torch.autograd.Function):
 
 
 class Layouts:
-    """How a graph takes its tensors: sizes and strides, which may depend on its numbers."""
+    """How a graph takes its tensors: their strides, which may depend on its numbers."""
 
     def __init__(self, graph: AtenGraph) -> None:
         values = [node.meta["val"] for node in graph.placeholders]
-        tensors = [value for value in values if isinstance(value, torch.Tensor)]
-        self.count = len(tensors)
-        """How many tensors there are."""
-
-        self._sizes = [tuple(map(index_of, one.shape)) for one in tensors]
-        self._strides = [tuple(map(index_of, one.stride())) for one in tensors]
+        self._strides = [
+            None if isinstance(value, Opaque) else tuple(map(index_of, value.stride()))
+            for value in values
+            if not is_number(value)
+        ]
         self._numbers = [
             index_of(value) if isinstance(value, int | torch.SymInt) else integer(0)
-            for value in values[self.count :]
+            for value in values[len(self._strides) :]
         ]
 
-    def sizes(self, numbers: Sequence[Any]) -> list[tuple[int, ...]]:
-        """The sizes of each tensor, given the graph's numbers."""
-        return self._evaluated(self._sizes, numbers)
-
-    @property
-    def indices(self) -> Sequence[tuple[Index, ...]]:
-        """The sizes of each tensor, as expressions."""
-        return self._sizes
-
-    def strides(self, numbers: Sequence[Any]) -> list[tuple[int, ...]]:
-        """The strides of each tensor, given the graph's numbers."""
-        return self._evaluated(self._strides, numbers)
-
-    def _evaluated(self, indices: Sequence[Any], numbers: Sequence[Any]) -> list[tuple[int, ...]]:
-        values = {
+    def applied(self, given: Sequence[Any]) -> list[Any]:
+        """`given`, tensors and opaque values and then numbers, with the tensors so laid out."""
+        numbers = given[len(self._strides) :]
+        symbols = {
             symbol.name: number
             for index, number in zip(self._numbers, numbers, strict=True)
             for symbol in index.free()
         }
-        return [tuple([one.evaluate(values) for one in each]) for each in indices]
-
-    def applied(self, given: Sequence[Any]) -> list[Any]:
-        """`given`, tensors and then numbers, with the tensors so laid out."""
-        tensors, numbers = given[: self.count], given[self.count :]
-        return [*map(with_stride, tensors, self.strides(numbers)), *numbers]
+        buffers = [
+            value
+            if strides is None
+            else with_stride(value, tuple([stride.evaluate(symbols) for stride in strides]))
+            for value, strides in zip(given, self._strides, strict=False)
+        ]
+        return [*buffers, *numbers]
 
 
 def in_layout(graph: AtenGraph, run: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:

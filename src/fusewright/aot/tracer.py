@@ -14,9 +14,11 @@ functionaliser small.
 
 from __future__ import annotations
 
+import inspect
 import operator
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -44,6 +46,7 @@ from fusewright.interrupts import INTERRUPTS
 from fusewright.ir.index import Index, Symbol
 from fusewright.ir.relations import Kind, Relation
 from fusewright.modes import Modes, restore
+from fusewright.opaque import BUFFERS, Opaque
 from fusewright.operators import OperatorKind, facts
 from fusewright.symbolic.nodes import SYMBOLIC, symbolic_int
 from fusewright.symbolic.relations import indicator_index
@@ -52,8 +55,8 @@ from fusewright.torch_compat import OpOverload, TorchDispatchMode
 aten = torch.ops.aten
 
 RECORDED_WHOLE: dict[Any, Callable[[Recorder, Any, Sequence[Any]], Any]] = {}
-"""By target of a captured call, or its class: what records it, given the target and the arguments,
-in place of running it.
+"""By target of a captured call, or its class, or by operator in a graph with gradients: what
+records it, given the target and the arguments, in place of running it.
 """
 
 DATA_DEPENDENT = frozenset({aten._local_scalar_dense.default, *UNKNOWN_RULES})
@@ -138,12 +141,9 @@ class Recorder(TorchDispatchMode):
             return self.fakes.dispatch(op, args, kwargs)
         if kwargs.get("device") is not None:  # Backward may run where another GPU is current.
             kwargs = {**kwargs, "device": numbered(kwargs["device"])}
-        in_backward = formulas(When.BACKWARD).get(op) if self.follows_autograd else None
-        if in_backward is not None:
-            with self:
-                result = in_backward(*args, **kwargs)
-            if result is not NotImplemented:
-                return result
+        result = self._recorded_for_gradients(op, args, kwargs)
+        if result is not NotImplemented:
+            return result
         result = self._decomposed(op, args, kwargs)
         if result is not NotImplemented:
             return result
@@ -171,6 +171,20 @@ class Recorder(TorchDispatchMode):
             return result
         self.record_call(op, args, kwargs, result)
         return result
+
+    def _recorded_for_gradients(
+        self, op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """The result of an operator that is recorded otherwise where it has a gradient or computes
+        one; NotImplemented of others.
+        """
+        if op in RECORDED_WHOLE and (self.follows_autograd or self.differentiates):
+            return RECORDED_WHOLE[op](self, op, args)
+        in_backward = formulas(When.BACKWARD).get(op) if self.follows_autograd else None
+        if in_backward is None:
+            return NotImplemented
+        with self:
+            return in_backward(*args, **kwargs)
 
     def _decomposed(self, op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result by an operator's decomposition; NotImplemented where none applies."""
@@ -225,7 +239,7 @@ class Recorder(TorchDispatchMode):
         for index, one in enumerate(result):
             if any(isinstance(size, torch.SymInt) for size in one.shape):
                 self.bind(one, (node, index))
-                self.symbols.define(one, self._tensor_node(one))
+                self.symbols.define(one, self._node_of(one))
 
     def _record_no_operation(self, op: Any, args: tuple[Any, ...]) -> Any:
         result = self.fakes.dispatch(op, args, {})
@@ -390,7 +404,7 @@ class Recorder(TorchDispatchMode):
 
     def bind(self, value: Any, node: fx.Node | tuple[fx.Node, int]) -> None:
         """From here on `value` stands for `node` (or for one result of it)."""
-        if isinstance(value, torch.Tensor):
+        if isinstance(value, BUFFERS):
             self._nodes[id(value)] = node
             self._alive.append(value)
             set_node(value, node[0] if isinstance(node, tuple) else node)
@@ -400,8 +414,8 @@ class Recorder(TorchDispatchMode):
         are mapped.
         """
         match value:
-            case torch.Tensor():
-                return self._tensor_node(value)
+            case torch.Tensor() | Opaque():
+                return self._node_of(value)
             case tuple():
                 return tuple([self.argument(one) for one in value])
             case list():
@@ -413,17 +427,18 @@ class Recorder(TorchDispatchMode):
             case _:
                 return value
 
-    def _tensor_node(self, tensor: torch.Tensor) -> fx.Node:
-        found = self._nodes.get(id(tensor))
-        if isinstance(found, tuple):
-            producer, index = found
+    def _node_of(self, value: torch.Tensor | Opaque) -> fx.Node:
+        node = self._nodes.get(id(value))
+        if isinstance(node, tuple):
+            producer, index = node
             node = self.graph.call_function(operator.getitem, (producer, index))
-            node.meta.update(producer.meta, val=tensor)
-            self.bind(tensor, found := node)
-        if found is None:
-            fake = self.fakes.fake(tensor)
-            found = self._nodes.get(id(fake)) or self._constant_node(tensor, fake)
-        return found  # type: ignore[return-value]
+            node.meta.update(producer.meta, val=value)
+            self.bind(value, node)
+        if node is None:
+            assert isinstance(value, torch.Tensor), "an opaque value is made by a recorded call"
+            fake = self.fakes.fake(value)
+            node = self._nodes.get(id(fake)) or self._constant_node(value, fake)
+        return node  # type: ignore[return-value]
 
     def _constant_node(self, tensor: torch.Tensor, fake: torch.Tensor) -> fx.Node:
         """The node of a real tensor that the program holds on to: a `get_attr`."""
@@ -593,10 +608,10 @@ def _run_node(
                 if target is torch_compat.check and isinstance(args[0], torch.SymBool):
                     return promise(recorder, args[0])
                 whole = RECORDED_WHOLE.get(type(target)) or RECORDED_WHOLE.get(target)
+                if whole is not None and isinstance(target, FunctionType):
+                    args, kwargs = _in_order(target, args, kwargs), {}
                 if whole is not None and not kwargs:
                     return whole(recorder, target, args)
-                if recorder.follows_autograd:
-                    target = formulas(When.WITH_GRADIENTS).get(target, target)
                 return recorder.fakes.call(target, args, kwargs)
             case "call_method":
                 method = getattr(args[0], str(node.target))
@@ -605,6 +620,13 @@ def _run_node(
                 submodule = module.get_submodule(str(node.target))
                 return recorder.fakes.call(submodule, args, kwargs)
     raise FusewrightError(f"a captured graph cannot contain a node of kind {node.op!r}")
+
+
+def _in_order(function: FunctionType, args: Any, kwargs: Any) -> tuple[Any, ...]:
+    """All arguments of a call of a function in Python by their positions."""
+    bound = inspect.signature(function).bind(*args, **kwargs)
+    bound.apply_defaults()
+    return bound.args
 
 
 def promise(recorder: Recorder, condition: torch.SymBool) -> None:

@@ -18,9 +18,11 @@ from fusewright import torch_compat
 from fusewright.aot.absent_gradients import backward_without
 from fusewright.aot.backward_parts import BackwardPart, backward_parts
 from fusewright.aot.graph import AtenGraph
+from fusewright.aot.leaves import filled, with_leaves
 from fusewright.aot.partition import Partition
 from fusewright.aot.runtime import Compiled, arranged, returns_results
 from fusewright.aot.specs import FromGraph, FromInput, Leaf
+from fusewright.containers import tensors
 from fusewright.errors import FusewrightError
 from fusewright.native import (
     History,
@@ -29,7 +31,7 @@ from fusewright.native import (
     history_backward,
     history_forward,
 )
-from fusewright.runtime.held_memory import held, released
+from fusewright.opaque import Opaque, is_number
 
 NO_SECOND_DERIVATIVE = (
     "fusewright does not compile second derivatives: these gradients were computed by compiled "
@@ -77,9 +79,7 @@ class HistoryPlan(History):
     have a gradient.
     """
 
-    def __init__(
-        self, part: BackwardPart, compile_backward: CompileBackward, output_count: int
-    ) -> None:
+    def __init__(self, part: BackwardPart, compile_backward: CompileBackward) -> None:
         places = list(zip(part.saved, part.saved_nodes, strict=True))
         self.tangents = part.outputs
         """By tangent: the position of its output."""
@@ -88,7 +88,7 @@ class HistoryPlan(History):
         """Indices of the inputs that it leads to."""
 
         self.saved = _places(place for place, node in places if not _is_number(node))
-        """Where the tensors are that a call saves."""
+        """Where the tensors and opaque values are that a call saves."""
 
         self.numbers = _places(place for place, node in places if _is_number(node))
         """Where the numbers are that it saves; the backward graph takes them first."""
@@ -108,8 +108,9 @@ class HistoryPlan(History):
         self.noted = _places(save.place for save in part.eager_saves)
         """Where those are found, in the program's inputs or results."""
 
+        buffers = [node.meta["val"] for _, node in places if not _is_number(node)]
         self._of_others = part.outputs_of_others
-        self._holders = _holders(part, output_count)
+        self._opaque = [k for k, value in enumerate(buffers) if isinstance(value, Opaque)]
         self._inputs_gradients = part.gradients
         self._whole_backward = part.graph
         self._saved_count = len(part.saved)
@@ -123,47 +124,38 @@ class HistoryPlan(History):
             numbers=self.numbers,
             saved=self.saved,
             strides=self.strides,
-            is_special=bool(self._of_others or self._holders),
+            is_special=bool(self._of_others or self._opaque),
             can_be_repeated=self.can_be_repeated,
             checks_versions=bool(part.eager_saves),
         )
 
     # Asked by native/history.c, where the answer is not the usual one -----------------------------
 
-    def save_specially(
-        self, saved: Sequence[torch.Tensor]
-    ) -> tuple[tuple[torch.Tensor, ...], list[torch.Size]]:
-        """The tensors to save, and what `take_specially` is to know. Another history's outputs are
-        saved without it, which may in turn save outputs of this one. Of what holds memory the bytes
-        are saved, so that hooks on saved tensors see them: a copy of a tensor without elements
-        holds nothing.
+    def save_specially(self, saved: Sequence[Any]) -> tuple[tuple[torch.Tensor, ...], Any]:
+        """The tensors to save, and what `take_specially` is to know: the opaque values, with leaves
+        for their tensors, which stand behind all others. Another history's outputs are saved
+        without it, which may in turn save outputs of this one.
         """
-        tensors = list(saved)
-        sizes = [tensors[number].shape for number in self._holders]
+        values = list(saved)
         for number in self._of_others:
-            tensors[number] = tensors[number].detach()
-        for number in self._holders:
-            tensors[number] = released(tensors[number], torch.uint8)
-        return tuple(tensors), sizes
+            values[number] = values[number].detach()
+        opaque = [values.pop(number) for number in reversed(self._opaque)]
+        structure = with_leaves(opaque[::-1], values, (torch.Tensor,))
+        return tuple(values), structure
 
-    def take_specially(
-        self, saved: Sequence[torch.Tensor], sizes: Sequence[torch.Size]
-    ) -> list[torch.Tensor]:
-        """`saved` with the tensors that hold memory in the places of their bytes."""
-        tensors = list(saved)
-        for (number, dtype), size in zip(self._holders.items(), sizes, strict=True):
-            memory = tensors[number]
-            if memory.untyped_storage().nbytes() != memory.nbytes:  # a hook gave a part of a tensor
-                memory = memory.clone()
-            tensors[number] = held(memory, size, dtype)
-        return tensors
+    def take_specially(self, tensors: Sequence[torch.Tensor], structure: Any) -> list[Any]:
+        """The values that were given to `save_specially`, from what it gave."""
+        values: list[Any] = list(tensors[: len(self.saved) - len(self._opaque)])
+        for number, opaque in zip(self._opaque, filled(structure, tensors), strict=True):
+            values.insert(number, opaque)
+        return values
 
     def take_despite(
         self, error: RuntimeError, node: Any, gradients: Sequence[Any]
     ) -> list[torch.Tensor]:
         """What a node saved, where autograd refuses it with `error`: see `saved_despite`."""
-        _, read = self._backward(absent_numbers(gradients))
-        return saved_despite(error, node, read, len(self.saved))
+        _, unread = self._backward(absent_numbers(gradients))
+        return saved_despite(error, node, unread)
 
     def check_versions(self, node: Any, gradients: Sequence[Any]) -> None:
         """Raise what eager does where it has saved a tensor that was written to since; `node`
@@ -221,8 +213,8 @@ class HistoryPlan(History):
 
     def _backward(self, absent: frozenset[int]) -> tuple[Backward, frozenset[int]]:
         """The backward graph for calls in which the tangents `absent`, by number, are not there,
-        compiled when first asked for; and the numbers of the saved tensors that it reads. Backward
-        may run in compiled code.
+        compiled when first asked for; and the numbers of the saved tensors that it does not read.
+        Backward may run in compiled code.
         """
         known = self._backwards.get(absent)
         if known is None:
@@ -235,8 +227,8 @@ class HistoryPlan(History):
     def _compiled(self, absent: frozenset[int]) -> tuple[Backward, frozenset[int]]:
         partial = backward_without(self._whole_backward, self._saved_count, absent)
         saved = partial.graph.placeholders[: self._saved_count]
-        tensors = [node for node in saved if not _is_number(node)]
-        read = frozenset(number for number, node in enumerate(tensors) if node.users)
+        tensors = [node for node in saved if isinstance(node.meta["val"], torch.Tensor)]
+        unread = frozenset(number for number, node in enumerate(tensors) if not node.users)
         run = disable(self._compile_backward(partial.graph))
         sources = [
             *map(FromGraph, partial.outputs),
@@ -246,26 +238,11 @@ class HistoryPlan(History):
         gradients = tuple(
             None if source is None else places.get(source) for source in self._inputs_gradients
         )
-        return (run, partial.tangents, gradients), read
+        return (run, partial.tangents, gradients), unread
 
 
 def _is_number(node: Any) -> bool:
-    return not isinstance(node.meta["val"], torch.Tensor)
-
-
-def _holders(part: BackwardPart, output_count: int) -> dict[int, torch.dtype]:
-    """By number among the saved tensors, those without elements that the graph computes for its
-    backward alone, with their types: they may hold memory (`held_memory`).
-    """
-    places = list(zip(part.saved, part.saved_nodes, strict=True))
-    tensors = [(place, node.meta["val"]) for place, node in places if not _is_number(node)]
-    return {
-        number: value.dtype
-        for number, (place, value) in enumerate(tensors)
-        if isinstance(place, FromGraph)
-        and place.position >= output_count
-        and any(isinstance(size, int) and size == 0 for size in value.shape)
-    }
+    return is_number(node.meta["val"])
 
 
 def _places(specs: Iterable[FromInput | FromGraph | Leaf]) -> tuple[int, ...]:
@@ -285,20 +262,16 @@ def absent_numbers(gradients: Sequence[Any]) -> frozenset[int]:
     return frozenset([number for number, one in enumerate(gradients) if one is None])
 
 
-def saved_despite(
-    error: RuntimeError, node: Any, read: frozenset[int], count: int
-) -> list[torch.Tensor]:
-    """What a node saved, `count` tensors, where autograd refuses it with `error`. Where some
-    results have no gradient, a write to what their gradients alone would be computed from is not
-    refused: in eager they have nodes of their own, which do not run. `read`: numbers of the tensors
-    that the backward graph reads.
+def saved_despite(error: RuntimeError, node: Any, unread: frozenset[int]) -> list[torch.Tensor]:
+    """The tensors that a node saved, where autograd refuses them with `error`. Where some results
+    have no gradient, a write to what their gradients alone would be computed from is not refused:
+    in eager they have nodes of their own, which do not run. `unread`: numbers of the tensors that
+    the backward graph does not read.
     """
     for_a_write = torch_compat.autograd.UNPACKS_ONE_BY_ONE and "inplace operation" in str(error)
-    if not for_a_write or len(read) == count:
+    if not for_a_write or not unread:
         raise error
-    return [
-        torch_compat.autograd.saved_tensor(node, number, number in read) for number in range(count)
-    ]
+    return torch_compat.autograd.saved_tensors(node, unread)
 
 
 def _memory_beside(saved: Sequence[torch.Tensor], inputs: Sequence[Any]) -> int:
@@ -350,12 +323,12 @@ def with_gradients(
     joint = partition.joint
     count = joint.output_count
     parts = backward_parts(partition)
-    histories = tuple(HistoryPlan(part, disable(compile_backward), count) for part in parts)
+    histories = tuple(HistoryPlan(part, disable(compile_backward)) for part in parts)
 
     def measure(inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         assert measured is not None
         saved = [place for history in histories for place in history.saved]
-        measured(_memory_beside(found(saved, inputs, outputs), inputs))
+        measured(_memory_beside([*tensors(found(saved, inputs, outputs))], inputs))
 
     training_call = TrainingCall(
         forward,

@@ -16,7 +16,7 @@ from fusewright.aot import (
     COMPILER_DECOMPOSITIONS,
     AtenGraph,
     ControlFlowCall,
-    FormulaCall,
+    EagerCall,
     LoopCall,
     default_partition,
     in_recorded_types,
@@ -97,7 +97,7 @@ def staged(
 
 def programs_of(graph: AtenGraph) -> dict[str, Callable[..., Any]]:
     """Functions that run the conditions and loops of a graph by eager operators, by name."""
-    calls = (ControlFlowCall, FormulaCall, LoopCall)
+    calls = (ControlFlowCall, EagerCall, LoopCall)
     return {node.name: node.target for node in graph.graph.nodes if isinstance(node.target, calls)}
 
 

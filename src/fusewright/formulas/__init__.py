@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from fusewright.formulas import (  # noqa: F401
     draws,
-    embedding_bag,
     in_backward,
     indexing,
     loss_scaling,

@@ -35,9 +35,6 @@ class When(Enum):
     BACKWARD = auto()
     """In calls by autograd's formulas, whose results may differ from the operator's elsewhere."""
 
-    WITH_GRADIENTS = auto()
-    """For a function of a captured graph that has gradients."""
-
     VARYING_REAL = auto()
     """For a function of torch that is given a real number that varies, where its C++ takes a plain
     one.

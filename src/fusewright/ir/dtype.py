@@ -23,9 +23,14 @@ class DType(Enum):
     C32 = ("c32", 32, "complex", "complex32")
     C64 = ("c64", 64, "complex", "complex64")
     C128 = ("c128", 128, "complex", "complex128")
-    U64 = ("u64", 64, "opaque", "uint64")
+    U64 = ("u64", 64, "stored", "uint64")
     """Complex types and u64, the state of attention's random numbers on a GPU, exist as layouts of
     library calls only; bodies hold other numbers.
+    """
+
+    OPAQUE = ("opaque", 0, "object", "object")
+    """A Python object, which one call gives and another takes: the type of a buffer without size,
+    memory or elements.
     """
 
     def __init__(self, text: str, bits: int, kind: str, torch_name: str) -> None:
@@ -54,7 +59,7 @@ class DType(Enum):
     @property
     def is_computed(self) -> bool:
         """Whether bodies hold values of this type."""
-        return self.kind not in ("complex", "opaque")
+        return self.kind not in ("complex", "stored", "object")
 
     @property
     def compute(self) -> DType:

@@ -200,16 +200,14 @@ class Conditional:
 @record(kw_only=True)
 class WhileLoop:
     """Runs `body` while `condition` holds: both get the carried values, which the body gives anew,
-    and behind them the other arguments. The results are the last values.
-
-    Where `keeps`, what later loops need of each step is in further results: the number of steps,
-    and for each of `stacked` what holds its values of all steps: positions among the carried values
+    and behind them the other arguments. The results are the last values, and for each of `stacked`
+    an opaque value, which holds what stood there in each step: positions among the carried values
     that a step is given, and behind these the results of the body.
     """
 
     form = (
         "{results:all_results}while on {arguments:arguments} carried {carried:integer}"
-        " [keeps{keeps:flag} {stacked:places}]{condition,body:blocks}"
+        " [stacked {stacked:places}]{condition,body:blocks}"
     )
 
     arguments: tuple[Operand, ...]
@@ -217,7 +215,6 @@ class WhileLoop:
     condition: Block
     body: Block
     results: tuple[str | None, ...]
-    keeps: bool = False
     stacked: tuple[int, ...] = ()
     origins: tuple[Origin, ...] = field(default=(), compare=False)
 
@@ -225,15 +222,15 @@ class WhileLoop:
 @record(kw_only=True)
 class Scan:
     """Runs `body` for each slice along the first dimension of the `sliced` arguments behind the
-    `carried`: on the carried values, which it gives anew, the slices, and the other arguments. The
-    results are the last carried values, and the stacks of `stacked`, which counts as in a while
-    loop.
+    `carried`, or for what an opaque argument holds of each step: on the carried values, which it
+    gives anew, the slices, and the other arguments. The results are the last carried values, and
+    the stacks of `stacked`, which counts as in a while loop.
     """
 
     form = (
         "{results:all_results}scan on {arguments:arguments} carried {carried:integer}"
         " sliced {sliced:integer} stacked {stacked:places} [reversed{is_reversed:flag}]"
-        " [sizes {sizes:operand}]{body:blocks}"
+        "{body:blocks}"
     )
 
     arguments: tuple[Operand, ...]
@@ -243,10 +240,6 @@ class Scan:
     body: Block
     results: tuple[str | None, ...]
     is_reversed: bool = False
-    sizes: Operand | None = None
-    """Where a while loop kept what is sliced: the sizes of a slice of each. The last argument is
-    the number of steps then."""
-
     origins: tuple[Origin, ...] = field(default=(), compare=False)
 
 

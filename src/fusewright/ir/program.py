@@ -53,6 +53,11 @@ class Layout:
         return all(size.is_constant and size.constant > 1 for size in self.size)
 
     @property
+    def is_opaque(self) -> bool:
+        """Whether there is an object in place of a tensor: only calls give and take it."""
+        return self.dtype is DType.OPAQUE
+
+    @property
     def is_contiguous(self) -> bool:
         """Row-major from offset 0; dimensions of size 1 may have any stride."""
         expected = contiguous_strides(self.size)
@@ -81,9 +86,13 @@ class Layout:
         return True
 
 
+OPAQUE = Layout(dtype=DType.OPAQUE, size=(), stride=())
+"""The layout of a value that no size describes, say what a library call keeps for its gradient."""
+
+
 @record(kw_only=True)
 class Buffer:
-    """A named piece of memory. Its name is unique in its program."""
+    """A named piece of memory, or an opaque value. Its name is unique in its program."""
 
     name: str
     layout: Layout

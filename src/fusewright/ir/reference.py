@@ -120,7 +120,12 @@ class Evaluation:
     layouts: dict[str, Layout] = field(default_factory=dict)
 
     def adopt(self, buffer: Buffer, tensor: Tensor) -> None:
-        """Let `buffer` be the memory of `tensor`; a copy of it in f64 where that is wanted."""
+        """Let `buffer` be the memory of `tensor`; a copy of it in f64 where that is wanted. An
+        opaque value is kept as it is.
+        """
+        if buffer.layout.is_opaque:
+            self.memory[buffer.name], self.layouts[buffer.name] = tensor, buffer.layout
+            return
         elements = tensor.untyped_storage().nbytes() // tensor.element_size()
         left = max(elements - tensor.storage_offset(), 0)
         flat = torch.as_strided(tensor, (left,), (1,), tensor.storage_offset())
@@ -141,6 +146,8 @@ class Evaluation:
     def view(self, name: str, layout: Layout) -> Tensor:
         """The memory of a buffer through a layout."""
         flat = self.memory[name]
+        if layout.is_opaque:
+            return flat
         offset = flat.storage_offset() + self.number(layout.offset)
         return flat.as_strided(self.numbers(layout.size), self.numbers(layout.stride), offset)
 
@@ -243,6 +250,8 @@ class Evaluation:
         are as found.
         """
         layout = buffer.layout
+        if layout.is_opaque:
+            return tensor
         for extent, found in zip(layout.size, tensor.shape, strict=True):
             if extent.terms:
                 self.sizes.setdefault(str(extent), found)

@@ -4,7 +4,7 @@ Invariants of a program, each checked here:
 
 1.  Names of inputs, constants and results are unique, and defined before they are used.
 2.  A layout has as many strides as sizes; sizes are not known to be negative; only the program's
-    size symbols occur.
+    size symbols occur. An opaque value has no sizes, and is given and taken by subprograms alone.
 3.  Loops carry extents; a body's loops are its results' dimensions (a scatter's loops are free).
 4.  The type of a body's value is its result's; argmax and argmin give i64; any and all take bool;
     Welford has two results.
@@ -67,6 +67,7 @@ from fusewright.ir.group import (
 from fusewright.ir.index import Index, Symbol, contiguous_strides, integer, product
 from fusewright.ir.ops import REDUCTION_KINDS
 from fusewright.ir.program import (
+    OPAQUE,
     Body,
     Buffer,
     BufferReference,
@@ -302,6 +303,10 @@ def _verify_statement(
             require(_operand(ListOf(tuple(operands)), defined, sizes), rows)
     for buffer in statement.outputs:
         require(_define(buffer, defined, sizes), rows)
+    if not isinstance(statement, CallSubprogram):
+        names = (*_used(statement), *(buffer.name for buffer in statement.outputs))
+        opaque = [name for name in names if defined[name].layout.is_opaque]
+        require(f"{opaque[0]} is opaque" if opaque else None, rows)
 
 
 def _define(buffer: Buffer, defined: dict[str, Buffer], sizes: frozenset[Symbol]) -> str | None:
@@ -320,6 +325,8 @@ def _one_device(buffers: Iterable[Buffer | None]) -> str | None:
 def _layout(layout: Layout, sizes: frozenset[Symbol]) -> str | None:
     if len(layout.size) != len(layout.stride):
         return f"{len(layout.size)} sizes but {len(layout.stride)} strides"
+    if layout.is_opaque and layout != OPAQUE:
+        return "an opaque value has no sizes"
     for size in layout.size:
         if proves(below(size, 0)):
             return f"a size of {size}"

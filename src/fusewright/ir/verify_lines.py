@@ -7,9 +7,10 @@
 5. Operands are names, numbers and literals; memory through another layout is a `View` line.
 6. The source of a view is neither freed nor taken over while the view is in use.
 7. A kernel runs on the device where its buffers lie, and a device's slot is defined once.
-8. The blocks of a condition or loop obey these, with names of their own; so many values are given
+8. Nothing is done to an opaque value but to take it as input, give it to calls, return and free it.
+9. The blocks of a condition or loop obey these, with names of their own; so many values are given
    to each as it counts.
-9. `Return` is the last line, and the only one.
+10. `Return` is the last line, and the only one.
 
 What breaks one of them raises `MalformedProgram` with the lines around.
 """
@@ -103,10 +104,16 @@ def _device(line: wrapper.Line, state: _State) -> str | None:
     """What is wrong with the devices on which the buffer of a line lies or its kernel runs."""
     buffer = getattr(line, "buffer", None)
     if isinstance(buffer, Buffer):
+        if buffer.layout.is_opaque and not isinstance(line, _OPAQUE_LINES):
+            return f"{buffer.name} is opaque"
         state.devices[buffer.name] = buffer.layout.device
     slot = line.launch.device if isinstance(line, wrapper.CallKernel) else None
     slot = buffer.layout.device if isinstance(buffer, Buffer) else slot
     return None if slot is None or slot in state.slots else f"device {slot} is not defined"
+
+
+_OPAQUE_LINES = (wrapper.TakeInput, wrapper.FreeIfNotReused)
+"""Lines of a buffer that may be opaque."""
 
 
 def _blocks(line: wrapper.Line, state: _State) -> str | None:
@@ -115,8 +122,7 @@ def _blocks(line: wrapper.Line, state: _State) -> str | None:
         return None
     for block in blocks_of(line):
         _verify(block.lines, _State(kernels=dict(state.kernels), slots=set(state.slots)))
-        is_of_kept = isinstance(line, wrapper.Scan) and line.sizes is not None
-        count = len(line.arguments) - is_of_kept
+        count = len(line.arguments)
         if count != block.count:
             return f"{count} values for the block {block.name}, which is given {block.count}"
     return None

@@ -12,6 +12,7 @@ from fusewright.errors import Unsupported
 from fusewright.ir.index import Index
 from fusewright.ir.program import Program
 from fusewright.lower.symbols import SizeTable, real_input
+from fusewright.opaque import BUFFERS
 from fusewright.runtime.calling import CallingOrder, NumberSource
 
 Place = tuple[int, int | None, bool]
@@ -29,7 +30,7 @@ def calling_order(placeholders: Sequence[fx.Node], program: Program) -> CallingO
     return CallingOrder(
         symbols=symbols,
         numbers=tuple(_sources(values, set(symbols))),
-        tensors=tuple(p for p, value in enumerate(values) if isinstance(value, torch.Tensor)),
+        tensors=tuple(p for p, value in enumerate(values) if isinstance(value, BUFFERS)),
         arguments=len(values),
     )
 

@@ -25,6 +25,7 @@ from fusewright.ir.program import (
 )
 from fusewright.lower.boxes import Box
 from fusewright.lower.builder import Builder, Call
+from fusewright.opaque import BUFFERS
 from fusewright.operators import facts
 from fusewright.symbolic.real import Real
 from fusewright.torch_compat import (
@@ -105,7 +106,7 @@ def _outputs(call: Call, node: fx.Node) -> tuple[list[Buffer], list[int | None]]
     results: list[int | None] = []
     layouts = iter(call.results)
     for position, value in enumerate(meta if is_list else (meta,)):
-        layout = next(layouts) if isinstance(value, torch.Tensor) else None
+        layout = next(layouts) if isinstance(value, BUFFERS) else None
         if layout is None or (used is not None and position not in used):
             results.append(None)
         else:

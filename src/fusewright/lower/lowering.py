@@ -15,6 +15,7 @@ from fusewright.interrupts import INTERRUPTS
 from fusewright.ir.index import Index, integer
 from fusewright.ir.origin import Origin
 from fusewright.ir.program import (
+    OPAQUE,
     Buffer,
     BufferReference,
     CopyBack,
@@ -33,6 +34,7 @@ from fusewright.lower.extern import call_extern, operand
 from fusewright.lower.factories import constant
 from fusewright.lower.families import RULES, VIEWS
 from fusewright.lower.promotion import from_torch
+from fusewright.opaque import BUFFERS, Opaque, is_number
 from fusewright.operators import facts
 from fusewright.records import replace
 
@@ -138,7 +140,7 @@ class _Lowering:
 
     def placeholder(self, node: fx.Node) -> Any:
         value = node.meta["val"]
-        if not isinstance(value, torch.Tensor):
+        if is_number(value):
             number = (
                 self.builder.real_input(value, self.graph.find_nodes(op="placeholder").index(node))
                 if isinstance(value, torch.SymFloat)
@@ -218,7 +220,7 @@ class _Lowering:
             results=tuple(
                 self.layout(value, node)
                 for value in (meta if isinstance(meta, (tuple, list)) else (meta,))
-                if isinstance(value, torch.Tensor)
+                if isinstance(value, BUFFERS)
             ),
             origin=_origin(name, node),
         )
@@ -304,8 +306,12 @@ class _Lowering:
                 return self.builder.sizes.real(value)
         return value
 
-    def layout(self, value: torch.Tensor, node: fx.Node) -> Layout:
-        """The layout of a fake tensor, its data taken to begin at its first element."""
+    def layout(self, value: torch.Tensor | Opaque, node: fx.Node) -> Layout:
+        """The layout of a fake tensor, its data taken to begin at its first element; that of an
+        opaque value.
+        """
+        if isinstance(value, Opaque):
+            return OPAQUE
         key = (value.dtype, value.shape, value.stride(), value.device)
         try:
             found = self.layouts.get(key)

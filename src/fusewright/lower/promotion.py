@@ -17,7 +17,7 @@ from fusewright.lower.boxes import Box
 
 Argument = Box | Index | bool | int | float
 
-_KINDS = {"bool": 0, "signed": 1, "unsigned": 1, "opaque": 1, "float": 2, "complex": 3}
+_KINDS = {"bool": 0, "signed": 1, "unsigned": 1, "stored": 1, "float": 2, "complex": 3}
 _NUMBERS = {bool: DType.BOOL, int: DType.I64, Index: DType.I64, float: DType.F32}
 
 

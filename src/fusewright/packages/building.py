@@ -507,9 +507,13 @@ def _refuse_effects(graph: AtenGraph, place: Location) -> None:
 
 
 def _refuse_lines(lines: Sequence[Line], place: Location) -> None:
-    if any(isinstance(line, CallProgram) or blocks_of(line) for line in lines):
-        what = "a condition or loop that depends on data, which packages do not hold yet"
-        raise Unsupported(what, place)
+    for line in lines:
+        if isinstance(line, CallProgram):
+            what = f"the call {line.name}, which runs as Python, of which packages hold none"
+            raise Unsupported(what, place, "leave its gradient out of the packaged function")
+        if blocks_of(line):
+            what = "a condition or loop that depends on data, which packages do not hold yet"
+            raise Unsupported(what, place)
 
 
 def _tensor_row(name: str, tensor: torch.Tensor) -> dict[str, Any]:

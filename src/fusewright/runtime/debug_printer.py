@@ -103,12 +103,15 @@ def _tell(lines: Iterable[str]) -> None:
 # Values -------------------------------------------------------------------------------------------
 
 
-def describe(value: torch.Tensor | Number) -> str:
-    """A number, or a tensor: its elements where there are few of them, else figures about them.
+def describe(value: torch.Tensor | Number | tuple[object, ...]) -> str:
+    """A number, that a value is opaque, or a tensor: its elements where there are few of them, else
+    figures about them.
 
     Mean, standard deviation (by n - 1) and the like are those of the finite elements, in double
     precision; of complex numbers, the least and greatest magnitudes.
     """
+    if isinstance(value, tuple):
+        return "an opaque value"
     if not isinstance(value, torch.Tensor):
         return repr(value)
     with torch.no_grad():
@@ -168,13 +171,13 @@ def _extremes(tensor: torch.Tensor) -> tuple[str, str]:
 # Checks -------------------------------------------------------------------------------------------
 
 
-def check_nan(
-    kernel: str, names: Sequence[str], values: Sequence[torch.Tensor], place: str
-) -> None:
+def check_nan(kernel: str, names: Sequence[str], values: Sequence[object], place: str) -> None:
     """Raise NanFound for the first of the values that holds NaN; names the user's lines, `place`,
-    and its first element that is NaN.
+    and its first element that is NaN. Opaque values are not looked into.
     """
     for name, value in zip(names, values, strict=True):
+        if not isinstance(value, torch.Tensor):
+            continue
         if not (value.is_floating_point() or value.is_complex()) or value.numel() == 0:
             continue
         with torch.no_grad():

@@ -12,7 +12,7 @@ from fusewright.runtime.cuda import TritonSource
 from fusewright.runtime.debug_printer import assert_layout, check_nan, debug_print
 from fusewright.runtime.layouts import check_fact, reinterpret, tensor_kind, with_layout
 from fusewright.runtime.loops import scan, while_loop
-from fusewright.runtime.measuring import Input, Size, measure
+from fusewright.runtime.measuring import Input, OpaqueInput, Size, measure
 from fusewright.runtime.memory_checks import allocator
 from fusewright.runtime.targets import load_kernels
 
@@ -20,6 +20,7 @@ __all__ = [
     "NUMBER_FUNCTIONS",
     "Input",
     "KernelSource",
+    "OpaqueInput",
     "Size",
     "TritonSource",
     "allocator",

@@ -8,8 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fusewright.runtime.held_memory import held, released, stacked, unstacked
-
 Block = Callable[[list[Any]], Sequence[Any]]
 """A list of tensors and numbers in, its results out."""
 
@@ -19,24 +17,21 @@ def while_loop(
     body: Block,
     arguments: Sequence[Any],
     carried: int,
-    keeps: bool = False,
     positions: Sequence[int] = (),
-) -> tuple[Tensor, ...]:
+) -> tuple[Any, ...]:
     """Run `body` while `condition` holds: each gets the values carried, the first `carried` of the
     arguments, and the other arguments; the first results of the body are the values carried on.
 
-    Gives the last values. With `keeps`, behind them the number of steps, and for each of
-    `positions` a tensor without elements that owns the stack of its values, whose size is not known
-    beforehand: positions among the values that a step is given, and behind these its results.
+    Gives the last values, and for each of `positions` an opaque value, the tuple of what stood
+    there in each step: positions among the values carried that a step is given, and behind these
+    its results.
     """
-    carry, rest = [*arguments[:carried]], arguments[carried:]
+    carry, rest = _cloned(arguments[:carried], positions), arguments[carried:]
     rounds = _Rounds(body, rest, carried, positions)
     while condition([*carry, *rest])[0]:
         carry = rounds.stepped(carry, ())
-    if not keeps:
-        return tuple(rounds.ended(carry))
-    count = torch.tensor(rounds.count, device="cpu")
-    return (*rounds.ended(carry), count, *map(_held, rounds.stacks))
+    last = _cloned(rounds.ended(carry), [position - carried for position in positions])
+    return (*last, *map(tuple, rounds.stacks))
 
 
 def scan(
@@ -46,21 +41,14 @@ def scan(
     sliced: int,
     positions: Sequence[int],
     is_reversed: bool = False,
-    sizes: Sequence[Sequence[int]] | None = None,
-) -> tuple[Tensor, ...]:
+) -> tuple[Any, ...]:
     """Run `body` for each slice along the first dimension of the `sliced` arguments behind those
-    `carried`; `is_reversed`: the last slices first. Gives the last values carried, and the stacks
-    of what stands at `positions`, in the order of the slices.
-
-    `sizes`: what is sliced holds the stacks of a while loop, of slices of these sizes, and the last
-    argument is its number of steps.
+    `carried`, or each item of one that is opaque; `is_reversed`: the last slices first. Gives the
+    last values carried, and the stacks of what stands at `positions`, in the order of the slices:
+    of opaque values, the tuple.
     """
-    if sizes is not None:
-        *arguments, count = arguments
-        for position, size in enumerate(sizes, carried):
-            arguments[position] = _stack(arguments[position], (int(count), *size))
     carry, rest = [*arguments[:carried]], arguments[carried + sliced :]
-    slices = map(unstacked, arguments[carried : carried + sliced])
+    slices = map(_slices, arguments[carried : carried + sliced])
     steps = list(zip(*slices, strict=True))
     rounds = _Rounds(body, rest, carried, positions)
     for of_step in reversed(steps) if is_reversed else steps:
@@ -68,7 +56,7 @@ def scan(
     if is_reversed:
         for stack in rounds.stacks:
             stack.reverse()
-    return (*rounds.ended(carry), *map(stacked, rounds.stacks))
+    return (*rounds.ended(carry), *map(_stacked, rounds.stacks))
 
 
 class _Rounds:
@@ -78,7 +66,7 @@ class _Rounds:
         self, body: Block, rest: Sequence[Any], carried: int, positions: Sequence[int]
     ) -> None:
         self.count = 0
-        self.stacks: list[list[Tensor]] = [[] for _ in positions]
+        self.stacks: list[list[Any]] = [[] for _ in positions]
         self._body = body
         self._rest = rest
         self._carried = carried
@@ -86,7 +74,7 @@ class _Rounds:
         self._keeps_carried = [(keep, at) for keep, at in keeping if at < carried]
         self._keeps_results = [(keep, at - carried) for keep, at in keeping if at >= carried]
 
-    def stepped(self, carry: Sequence[Tensor], slices: Sequence[Tensor]) -> list[Tensor]:
+    def stepped(self, carry: Sequence[Tensor], slices: Sequence[Any]) -> list[Tensor]:
         """Run a step; gives what is carried behind it."""
         results = self._body([*carry, *slices, *self._rest])
         self.count += 1
@@ -102,11 +90,16 @@ class _Rounds:
         return carry if is_distinct else [*map(torch.clone, carry)]
 
 
-def _held(stack: Sequence[Tensor]) -> Tensor:
-    """What holds the memory of a stack."""
-    return held(stacked(stack)) if stack else torch.empty(0)
+def _cloned(values: Sequence[Tensor], places: Sequence[int]) -> list[Tensor]:
+    """The values, those at `places` as copies: an opaque value shares no memory."""
+    return [value.clone() if place in places else value for place, value in enumerate(values)]
 
 
-def _stack(holder: Tensor, size: tuple[int, ...]) -> Tensor:
-    """The stack of this size whose memory is held."""
-    return held(holder, size) if 0 in size else released(holder).view(size)
+def _slices(stack: Tensor | tuple[Any, ...]) -> tuple[Any, ...]:
+    """The slices of a tensor, or the items of an opaque value."""
+    return stack.unbind(0) if isinstance(stack, Tensor) else stack
+
+
+def _stacked(values: Sequence[Any]) -> Tensor | tuple[Any, ...]:
+    """The stack of tensors, or an opaque value of opaque values."""
+    return tuple(values) if values and isinstance(values[0], tuple) else torch.stack([*values])

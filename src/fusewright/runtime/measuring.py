@@ -62,6 +62,17 @@ class Input:
         return tensor.random_(0, 2)
 
 
+@record
+class OpaqueInput:
+    """An opaque value among a module's inputs: what a call of a forward graph kept for it."""
+
+    def random(self, sizes: Mapping[str, int]) -> torch.Tensor:
+        """Raises RuntimeError: only that call can make one."""
+        raise RuntimeError(
+            "this module takes what a call of its forward half keeps, and nothing else makes that"
+        )
+
+
 @record(frozen=False)
 class Span:
     """The times of one kernel or library call in one call of the module."""
@@ -71,9 +82,12 @@ class Span:
     bytes: int = 0
 
 
+Specification = Size | Input | OpaqueInput
+
+
 def measure(
     module: MutableMapping[str, Any],
-    inputs: Sequence[Size | Input],
+    inputs: Sequence[Specification],
     kernels: Mapping[str, str],
     calls: Sequence[str],
 ) -> None:
@@ -109,7 +123,7 @@ class Measured:
 
 def time_module(
     module: MutableMapping[str, Any],
-    inputs: Sequence[Size | Input],
+    inputs: Sequence[Specification],
     kernels: Mapping[str, str],
     calls: Sequence[str],
     sizes: Mapping[str, int],
@@ -155,7 +169,7 @@ def _medians(rounds: Sequence[Mapping[str, Span]]) -> dict[str, Span]:
     return spans
 
 
-def _sizes(inputs: Sequence[Size | Input], words: Sequence[str]) -> dict[str, int]:
+def _sizes(inputs: Sequence[Specification], words: Sequence[str]) -> dict[str, int]:
     sizes = {one.name: SIZE for one in inputs if isinstance(one, Size)}
     for word in words:
         name, _, value = word.partition("=")

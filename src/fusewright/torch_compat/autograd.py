@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -125,19 +125,18 @@ def without_saved_tensor_hooks() -> Iterator[None]:
         torch._C._autograd._saved_tensors_hooks_set_tracing(before)
 
 
-def saved_tensor(ctx: Any, number: int, is_read: bool) -> torch.Tensor:
-    """One of `ctx.saved_tensors`, which checks that none of all was written to. This one is checked
-    if it `is_read`, or packed by a hook. Seen in 2.13.
+def saved_tensors(ctx: Any, unread: Container[int]) -> list[torch.Tensor]:
+    """`ctx.saved_tensors`, which checks that none of all was written to, without the check of those
+    of the numbers `unread` that no hook has packed. Seen in 2.13.
     """
-    saved = ctx._raw_saved_tensors[number]
-    if not is_read and isinstance(saved.data, torch.Tensor):
-        return saved.data
-    tensor: torch.Tensor = saved.unpack()
-    return tensor
+    return [
+        saved.data if number in unread and isinstance(saved.data, torch.Tensor) else saved.unpack()
+        for number, saved in enumerate(ctx._raw_saved_tensors)
+    ]
 
 
 UNPACKS_ONE_BY_ONE = hasattr(torch._C._autograd.SavedTensor, "unpack")
-"""Whether there are `saved_tensor` and `saved_by_node`."""
+"""Whether there are `saved_tensors` and `saved_by_node`."""
 
 
 def saved_by_node(node: Any) -> Iterator[torch.Tensor]:

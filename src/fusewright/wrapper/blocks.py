@@ -132,16 +132,15 @@ def _laid_out(line: Any, layouts: Mapping[str, Layout]) -> Iterator[Line]:
     """The line between copies of those of its arguments that its blocks take laid out otherwise."""
     carried = 0 if isinstance(line, Conditional) else line.carried
     sliced = line.sliced if isinstance(line, Scan) else 0
-    is_of_kept = isinstance(line, Scan) and line.sizes is not None
     copies: dict[int, Buffer] = {}
     for position, wanted in _wanted(line).items():
         argument = line.arguments[position]
         if not isinstance(argument, BufferReference) or argument.name not in layouts:
             continue
         layout = layouts[argument.name]
-        is_sliced = carried <= position < carried + sliced
-        if is_sliced and is_of_kept:
+        if layout.is_opaque:
             continue
+        is_sliced = carried <= position < carried + sliced
         stride = wanted.stride
         if is_sliced:
             stride = (replace(wanted, size=layout.size[1:]).span, *stride)
@@ -189,6 +188,7 @@ def _ensuring(lines: Sequence[Line], count: int) -> Iterator[Line]:
     inputs = [line for line in lines if isinstance(line, DefineSymbol | TakeInput)]
     yield from inputs
     for line in inputs:
-        if isinstance(line, TakeInput) and line.position < count:
+        is_opaque = isinstance(line, TakeInput) and line.buffer.layout.is_opaque
+        if isinstance(line, TakeInput) and line.position < count and not is_opaque:
             yield EnsureLayout(buffer=line.buffer)
     yield from (line for line in lines if not isinstance(line, DefineSymbol | TakeInput))

@@ -215,7 +215,7 @@ class _FxEmitter:
 
     def while_loop(self, line: WhileLoop) -> None:
         condition, body = (self._kernels[block.name] for block in (line.condition, line.body))
-        shape = line.carried, line.keeps, line.stacked
+        shape = line.carried, line.stacked
 
         def run(*arguments: Any) -> Any:
             return runtime.while_loop(condition, body, arguments, *shape)
@@ -226,11 +226,10 @@ class _FxEmitter:
         body = self._kernels[line.body.name]
         shape = line.carried, line.sliced, line.stacked, line.is_reversed
 
-        def run(sizes: Any, *arguments: Any) -> Any:
-            return runtime.scan(body, arguments, *shape, sizes)
+        def run(*arguments: Any) -> Any:
+            return runtime.scan(body, arguments, *shape)
 
-        sizes = Literal(None) if line.sizes is None else line.sizes
-        self._flow(line.body.name, run, (sizes, *line.arguments), line.results)
+        self._flow(line.body.name, run, line.arguments, line.results)
 
     def _flow(
         self,

@@ -147,7 +147,8 @@ def _call(step: CallOperator | CallSubprogram, program: Program) -> list[Line]:
             is_tuple=bool(step.results),
             origins=origins,
         )
-    return [call, *(EnsureLayout(buffer=buffer) for buffer in step.outputs)]
+    tensors = (buffer for buffer in step.outputs if not buffer.layout.is_opaque)
+    return [call, *(EnsureLayout(buffer=buffer) for buffer in tensors)]
 
 
 def _with_known_layouts(

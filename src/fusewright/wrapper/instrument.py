@@ -86,8 +86,9 @@ def check_layouts(lines: tuple[Line, ...], options: Options) -> tuple[Line, ...]
     """Each input is checked to be laid out as was compiled for."""
     if not options.check_layouts:
         return lines
-    checks = [AssertLayout(buffer=line.buffer) for line in lines if isinstance(line, TakeInput)]
-    return _behind_inputs(lines, checks)
+    inputs = [line.buffer for line in lines if isinstance(line, TakeInput)]
+    tensors = [buffer for buffer in inputs if not buffer.layout.is_opaque]
+    return _behind_inputs(lines, [AssertLayout(buffer=buffer) for buffer in tensors])
 
 
 def check_nan(lines: tuple[Line, ...], options: Options) -> tuple[Line, ...]:

@@ -355,13 +355,12 @@ class _NativeEmitter:
 
     def while_loop(self, line: WhileLoop) -> None:
         blocks = [self._block(block) for block in (line.condition, line.body)]
-        shape = line.carried, line.keeps, line.stacked
+        shape = line.carried, line.stacked
         self._loop("runtime.while_loop", blocks, line, [self._constant(repr(n)) for n in shape])
 
     def scan(self, line: Scan) -> None:
         shape = line.carried, line.sliced, line.stacked, line.is_reversed
         more = [self._constant(repr(number)) for number in shape]
-        more += [] if line.sizes is None else [self._operand(line.sizes)]
         self._loop("runtime.scan", [self._block(line.body)], line, more)
 
     def _loop(

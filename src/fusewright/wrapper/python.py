@@ -350,14 +350,13 @@ class _PythonEmitter:
     def while_loop(self, line: WhileLoop) -> None:
         blocks = self.block(line.condition), self.block(line.body)
         arguments = self._operand(ListOf(line.arguments))
-        given = [*blocks, arguments, *map(repr, (line.carried, line.keeps, line.stacked))]
+        given = [*blocks, arguments, *map(repr, (line.carried, line.stacked))]
         self.tell(line.origins)
         self._assign(line.results, f"runtime.while_loop({', '.join(given)})")
 
     def scan(self, line: Scan) -> None:
         shape = line.carried, line.sliced, line.stacked, line.is_reversed
         given = [self.block(line.body), self._operand(ListOf(line.arguments)), *map(repr, shape)]
-        given += [] if line.sizes is None else [self._operand(line.sizes)]
         self.tell(line.origins)
         self._assign(line.results, f"runtime.scan({', '.join(given)})")
 
@@ -454,6 +453,8 @@ class _PythonEmitter:
 
 def _specification(layout: Layout) -> str:
     """What tensors of a layout are, for making random ones."""
+    if layout.is_opaque:
+        return "runtime.OpaqueInput()"
     return (
         f"runtime.Input({_texts(layout.size)}, {_texts(layout.stride)}, "
         f"torch.{layout.dtype.torch_name}, {_device(layout)})"
