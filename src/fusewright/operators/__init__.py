@@ -1,4 +1,4 @@
-"""What the compiler knows of ATen operators beyond what torch declares of them, in one table.
+"""Facts about ATen operators beyond what torch declares of them, in one table.
 
     facts(torch.ops.aten.mm.default).kind       OperatorKind.LIBRARY
 

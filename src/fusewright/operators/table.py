@@ -116,7 +116,7 @@ class Facts:
 
 
 UNLISTED: Final = Facts()
-"""What is known of an operator without a row."""
+"""The facts of an operator without a row."""
 
 
 def _table(*rows: tuple[str, Facts]) -> dict[str, Facts]:

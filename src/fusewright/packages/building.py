@@ -145,7 +145,7 @@ class _Builder:
         return [(f"weight.{name}", _memory_of(weight)) for name, weight in self._weights.items()]
 
     def standalone_sections(self) -> list[tuple[str, Section]]:
-        """What runs entry points without Python, where nothing of them needs it."""
+        """The sections that run entry points without Python, where nothing of them needs it."""
         manifest = json.loads(json.dumps(self.manifest()))
         sections: list[tuple[str, Section]] = []
         for (name, level), plan in self._plans.items():
@@ -280,7 +280,7 @@ class _Call:
         return capture
 
     def _tensors_read(self) -> list[torch.Tensor | None]:
-        """What the graph is given in this call; None for sizes."""
+        """The tensors that the graph is given in this call; None for sizes."""
         tensors = iter(self.capture.machine.inputs)
         return [
             None if isinstance(example, torch.SymInt) else next(tensors).object
@@ -325,7 +325,7 @@ class _Call:
         return len(self.leaves) - 1
 
     def _object(self, source: Source) -> Any:
-        """What stood at a place when the call began."""
+        """The object at a place when the call began."""
         match source:
             case LocalSource(name=name):
                 return self._locals[name]
@@ -359,7 +359,7 @@ class _Call:
         }
 
     def _inputs(self, weight: Callable[[Any], str]) -> list[list[Any]]:
-        """What the plan is given, in order: a weight, an argument's leaf, or a size by symbol."""
+        """The inputs of the plan, in order: a weight, an argument's leaf, or a size by symbol."""
         inputs: list[list[Any]] = []
         positions = {id(leaf): number for number, leaf in enumerate(self.leaves)}
         for example, tensor in zip(self.capture.inputs, self._tensors, strict=True):
@@ -451,7 +451,7 @@ class _Call:
         return {"results": recipes, "structure": structure}
 
     def _result(self, values: Sequence[Any]) -> Any:
-        """What the call returns, with stand-ins for tensors, so that sizes are symbols in it."""
+        """The result of the call, with stand-ins for tensors, so that sizes are symbols in it."""
         args, kwargs = map_tree(self._stand_in, (self._args, self._kwargs))
         return result_of(self.capture, tuple(values), self.target, args, kwargs)
 

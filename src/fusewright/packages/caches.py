@@ -19,7 +19,7 @@ KINDS: Final[dict[str, tuple[KeptFiles, str]]] = {
 }
 
 WHAT: Final = "fusewright's cache"
-"""What a file of `export_to` says that it is."""
+"""The kind of file that `export_to` writes, as it stands in its manifest."""
 
 
 def info() -> str:

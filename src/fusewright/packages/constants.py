@@ -1,4 +1,4 @@
-"""What a native plan holds and calls, as data, and back.
+"""The objects that a native plan holds and calls, as data, and back.
 
 A plan names its constants by expressions that a generated module's globals give a meaning. A
 package holds no expressions, which would have to be run, but rows of a kind and what it takes:
@@ -119,7 +119,9 @@ def _literal(node: ast.expr, text: str) -> Any:
 
 
 def constant_of(row: Row, kernels: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> Any:
-    """What a row stands for. Raises: PackageRefused, where this process has no such thing."""
+    """The object that a row stands for. Raises: PackageRefused, where this process has no such
+    thing.
+    """
     kind, *parts = row
     match kind:
         case "literal":

@@ -266,7 +266,9 @@ class Package:
     path: Path
     manifest: Mapping[str, Any]
     weights: dict[str, torch.Tensor]
-    """What the program reads beside its arguments, by the names that the model has for it."""
+    """Tensors that the program reads beside its arguments, by the names that the model has for
+    them.
+    """
 
     entries: dict[str, Entry]
     _file: PackageFile
@@ -282,7 +284,7 @@ class Package:
         raise AttributeError(f"{self.path} has no entry point {name!r}; it has {list(entries)}")
 
     def text(self, name: str = "forward") -> str:
-        """What an entry point does: its wrapper lines with the kernels' source."""
+        """The text of an entry point: its wrapper lines with the kernels' source."""
         return bytes(self._file.section(f"{name}.{self._level}.lines")).decode()
 
     def use_weights(self, weights: Weights) -> None:

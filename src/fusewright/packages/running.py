@@ -15,7 +15,7 @@ from fusewright.packages.structure import Named
 
 
 def run(path: Path, inputs: Path | None, entry: str, size: int, repeat: int) -> str:
-    """What a call of a package returns, and its times, as text. `inputs`: a file of arguments by
+    """The results of a package's call, and its times, as text. `inputs`: a file of arguments by
     name, which `torch.load` reads; random ones of this `size` where it varies, without.
     """
     began = time.perf_counter()

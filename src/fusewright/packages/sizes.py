@@ -18,7 +18,7 @@ HOLDS: Final[dict[str, Callable[[int], bool]]] = {
     "!= 0": lambda number: number != 0,
     ">= 0": lambda number: number >= 0,
 }
-"""What may be said of a difference of sizes."""
+"""Relations of a difference of sizes to zero, by name."""
 
 Number = int | str | list[Any]
 """An integer; a symbol's name; or a list of an operation and what it is of."""

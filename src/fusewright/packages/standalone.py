@@ -33,7 +33,7 @@ OPERATIONS: Final = {
         )
     )
 }  # fmt: skip
-"""What the C code runs, in the order of its table."""
+"""Operations of the C code, in the order of its table."""
 
 RELATIONS: Final = ("== 0", "!= 0", ">= 0")
 

@@ -68,7 +68,7 @@ def _is_named_tuple(value: Any) -> bool:
 
 
 def _names_of_fields(value: Any) -> list[str]:
-    """Those that are set: a dataclass of results leaves out what was not asked for."""
+    """The fields that are set: a dataclass of results leaves out what was not asked for."""
     if _is_named_tuple(value):
         return list(value._fields)
     names = [field.name for field in dataclasses.fields(value)]

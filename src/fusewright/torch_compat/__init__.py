@@ -134,7 +134,7 @@ def storage_key(tensor: torch.Tensor) -> int:
 
 
 def viewed_tensor(tensor: torch.Tensor) -> torch.Tensor:
-    """What `tensor` is a view of, as autograd sees it; itself, if it is none."""
+    """The tensor that `tensor` is a view of, as autograd sees it; itself, if it is none."""
     base = tensor._base
     return tensor if base is None else base
 
@@ -333,7 +333,7 @@ def is_composite(op: OpOverload) -> bool:
 
 
 def decompose(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """What a composite operator gives, by the operators that it is made of.
+    """The result of a composite operator, by the operators that it is made of.
 
     Torch's Python writing of `dropout` gives a copy where that in C++ gives its argument itself;
     that of resampling to the nearest keeps the layout of rows, and those that weigh neighbours
@@ -469,7 +469,7 @@ check_tensor_all = torch._check_tensor_all
 """Raises if not all of a tensor of bool are true. Seen in 2.11 to 2.13."""
 
 assert_async = torch._assert_async
-"""The same of a tensor of one element, as an operator: on a GPU nobody waits for it."""
+"""An assertion of a tensor of one element, as an operator: on a GPU nobody waits for it."""
 
 
 TENSOR_CLASSES: tuple[type, ...] = (torch.Tensor, *torch._tensor_classes)
@@ -513,7 +513,7 @@ is_autocast_on = torch._C._is_any_autocast_enabled
 
 
 def external_device_name() -> str:
-    """What torch calls the device of the key PrivateUse1."""
+    """Torch's name of the device of the key PrivateUse1."""
     return torch._C._get_privateuse1_backend_name()
 
 

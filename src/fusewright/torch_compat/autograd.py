@@ -140,8 +140,8 @@ UNPACKS_ONE_BY_ONE = hasattr(torch._C._autograd.SavedTensor, "unpack")
 
 
 def saved_by_node(node: Any) -> Iterator[torch.Tensor]:
-    """What an autograd node has saved, unchecked: tensors that share memory and version with those
-    that the operator was given, or gave. Seen in 2.13; nothing before.
+    """The tensors that an autograd node has saved, unchecked: tensors that share memory and version
+    with those that the operator was given, or gave. Seen in 2.13; nothing before.
     """
     if not UNPACKS_ONE_BY_ONE:
         return
