@@ -19,79 +19,6 @@ from fusewright.capture.directives import graph_break
 from tests.capture.agreement import assert_same
 
 X = torch.arange(12.0).reshape(3, 4) / 5 - 1
-TABLE = {f"k{i}": i + 1 for i in range(5)}
-
-
-def interrupted(items: Any, *, at: int = 2) -> Callable[..., Any]:
-    """A loop over `items()` that breaks the graph in one round."""
-
-    def loop(x: Any) -> Any:
-        number = 0
-        for item in items():
-            x = x * 2 + number
-            if number == at:
-                graph_break()
-            number += 1
-        return x, item
-
-    return loop
-
-
-LOOPS: dict[str, Callable[[], Any]] = {
-    "list": lambda: [1, X, "a", 4, 5],
-    "tuple": lambda: (1, X, "a", 4, 5),
-    "range": lambda: range(3, 13, 2),
-    "long_range": lambda: range(1 << 70, (1 << 70) + 5),
-    "text": lambda: "abcde",
-    "bytes": lambda: b"abcde",
-    "keys": lambda: {**TABLE},
-    "values": lambda: TABLE.values(),
-    "items": lambda: TABLE.items(),
-    "set": lambda: {1, 2, 3, 4, 5},
-    "reversed_list": lambda: reversed([1, X, 3, 4, 5]),
-    "reversed_tuple": lambda: reversed((1, X, 3, "a", 5)),
-    "reversed_text": lambda: reversed("abcde"),
-    "deque": lambda: collections.deque([1, X, "a", 4, 5], maxlen=7),
-    "reversed_deque": lambda: reversed(collections.deque([1, X, "a", 4, 5])),
-    "numbered_deque": lambda: enumerate(collections.deque([1, X, "a", 4, 5])),
-    "enumerate": lambda: enumerate([1, X, "a", 4, 5], 7),
-    "zip": lambda: zip(range(9), TABLE.items(), [X] * 5),
-    "strict_zip": lambda: zip("abcde", TABLE, strict=True),
-    "map": lambda: map(lambda a, b: (a, b * 2), range(5), [X] * 9),
-    "filter": lambda: filter(None, [1, 0, "a", 3, "", 4, 5]),
-    "drawn": lambda: map(str, zip("abcde", filter(lambda i: i % 2, range(10)))),
-    "numbered_map": lambda: enumerate(map(str, [1, 2, 3, 4, 5])),
-    "chain": lambda: itertools.chain([1, X], "a", {4: 5}.values(), (), (6,)),
-    "chained_iterables": lambda: itertools.chain.from_iterable([[1, 2], range(2), {7}]),
-    "numbered_chain": lambda: enumerate(itertools.chain({1: 2}.items(), [X, 6, 7, 8])),
-    "reversed_dict": lambda: reversed({1: X, 2: 3, 4: 5, 6: 7, 8: 9}),
-    "reversed_values": lambda: reversed(TABLE.values()),
-    "ordered": lambda: collections.OrderedDict(TABLE),
-    "reversed_ordered": lambda: reversed(collections.OrderedDict(TABLE).items()),
-    "repeat": lambda: itertools.repeat(X, 5),
-    "slice": lambda: itertools.islice([0, 1, X, "a", 4, 5, 6, 7, 8, 9, 10], 1, 10, 2),
-    "slice_of_count": lambda: itertools.islice(itertools.count(3, 2), 5),
-    "numbered_by_count": lambda: zip(itertools.count(), TABLE),
-    "slice_of_map": lambda: itertools.islice(map(str, range(9)), 5),
-    "nested": lambda: enumerate(zip(range(5), reversed([1, 2, 3, 4, 5]))),
-}
-
-
-@pytest.mark.parametrize("kind", LOOPS)
-@pytest.mark.parametrize("at", [0, 2, 4])
-def test_the_rest_of_a_loop_is_one_graph(kind: str, at: int) -> None:
-    function = interrupted(LOOPS[kind], at=at)
-    graphs: list[Any] = []
-
-    def backend(graph_module: Any, inputs: Any) -> Any:
-        graphs.append(graph_module)
-        return graph_module.forward
-
-    compiled = api.compile(function, backend=backend)
-    for _ in range(3):
-        assert_same(compiled(X.clone()), function(X.clone()))
-    if kind not in ("numbered_map", "slice_of_map") and "deque" not in kind:
-        assert len(graphs) == (2 if at < 4 else 1)
 
 
 def each_round(x: Any) -> Any:
@@ -108,70 +35,6 @@ def test_a_loop_that_breaks_in_each_round_is_captured_for_all_rounds() -> None:
         for _ in range(2):
             assert_same(compiled(X.clone()), each_round(X.clone()))
         assert compiled.compiler.capture_count < 5
-
-
-def takes(number: int) -> Callable[..., Any]:
-    """A function that takes some items of an iterator that it is given."""
-
-    def take(x: Any, iterator: Any) -> Any:
-        found = []
-        for _ in range(number):
-            found.append(next(iterator, "end"))
-        return x + 1, found
-
-    return take
-
-
-class Own:
-    """An iterable that is written in Python, and counts how often it is iterated."""
-
-    times = 0
-
-    def __iter__(self) -> Any:
-        self.times += 1
-        return iter([self.times, "own"])
-
-
-class OwnSequence:
-    """A sequence that is written in Python, and counts how often it is read."""
-
-    times = 0
-
-    def __len__(self) -> int:
-        return 3
-
-    def __getitem__(self, index: int) -> int:
-        self.times += 1
-        return index * 100 + self.times
-
-
-ITERATORS: dict[str, Callable[[], Any]] = {
-    **{name: lambda make=make: iter(make()) for name, make in LOOPS.items()},
-    "empty": lambda: iter([]),
-    "reversed_own": lambda: reversed(OwnSequence()),
-    "slice_to_the_end": lambda: itertools.islice(iter([1, X, 3, 4]), 1, None),
-    "chained_iterators": lambda: itertools.chain(iter([1, X]), map(str, [1, 2]), [3]),
-    "chained_generators": lambda: itertools.chain(i for i in ([1], [2, 3])),
-    "chain_of_own": lambda: itertools.chain([1], Own(), [2, 3]),
-    "generator": lambda: (i for i in (1, X, 3)),
-    "enumerated_generator": lambda: enumerate(i for i in (1, X, 3)),
-}
-
-
-@pytest.mark.filterwarnings("ignore:.*recompile_limit")
-@pytest.mark.parametrize("kind", ITERATORS)
-@pytest.mark.parametrize("number", [1, 3, 9])
-def test_an_iterator_is_left_where_eager_leaves_it(kind: str, number: int) -> None:
-    function = takes(number)
-    compiled = api.compile(function, backend="eager")
-    for skipped in (0, 0, 1, 2):
-        mine, theirs = ITERATORS[kind](), ITERATORS[kind]()
-        for iterator in (mine, theirs):
-            for _ in range(skipped):
-                next(iterator, None)
-        assert_same(compiled(X, mine), function(X, theirs))
-        assert_same(compiled(X, mine), function(X, theirs))
-        assert_same(list(mine), list(theirs))
 
 
 def alternately(x: Any, left: Any, right: Any) -> Any:
@@ -490,57 +353,9 @@ def test_a_loop_behind_a_break(function: Callable[..., Any]) -> None:
         assert_same(compiled(X.clone()), function(X.clone()))
 
 
-def takes_one(x: Any, iterator: Any) -> Any:
-    """The next item, or none."""
-    return x + 1, next(iterator, "end")
-
-
-def takes_all(x: Any, iterator: Any) -> Any:
-    """Every item that is left."""
-    return x + 1, list(iterator)
-
-
-def counts_some(x: Any, iterator: Any) -> Any:
-    """Items up to the third, with numbers."""
-    found = []
-    for number, item in enumerate(iterator):
-        found.append((item, x + number))
-        if number == 2:
-            break
-    return found
-
-
 def hands_on(x: Any, iterator: Any) -> Any:
     """Nothing is taken: any iterator will do."""
     return x + 1, iterator
-
-
-def states() -> dict[str, Callable[[], Any]]:
-    """Iterators of all kinds, each at its beginning, in the middle and at its end."""
-
-    def moved(make: Callable[[], Any], steps: int) -> Any:
-        iterator = make()
-        for _ in range(steps):
-            next(iterator, None)
-        return iterator
-
-    return {
-        f"{name} {steps}": lambda make=make, steps=steps: moved(make, steps)
-        for name, make in ITERATORS.items()
-        for steps in (0, 2, 9)
-    }
-
-
-@pytest.mark.parametrize("order", [1, -1])
-@pytest.mark.parametrize("read", [takes_one, takes_all, counts_some], ids=lambda f: f.__name__)
-def test_what_was_captured_for_one_iterator_serves_no_other(
-    read: Callable[..., Any], order: int
-) -> None:
-    compiled = api.compile(read, backend="eager", recompile_limit=200)
-    made = list(states().items())[::order]
-    for name, make in made + made:
-        mine, theirs = make(), make()
-        assert_same((compiled(X, mine), list(mine)), (read(X, theirs), list(theirs)), name)
 
 
 def test_an_iterator_that_is_handed_on_is_not_looked_into() -> None:

@@ -361,6 +361,15 @@ def key_error():
 
 
 @program
+def order_of_sets():
+    a = {10, 20, 30, 40, 50}
+    b = {n * 7 % 31 for n in range(12)}
+    b.discard(14)
+    b.add(45)
+    return [*a], [*b], [*{3, *a, 1}], [*{"ab", 8, 16, 24, 32, 40, 0}.difference({"ab"})]
+
+
+@program
 def sets():
     a = {1, 2, *[3, 4], *()}
     return a, {1, 2, 3}, len({1, 1})

@@ -343,10 +343,12 @@ def outdated_iterator(
 
 def reverse_iterator_at(iterable: Any, position: int) -> Iterator[Any]:
     """`reversed(iterable)` after `position` items."""
-    iterator: Iterator[Any] = reversed(iterable)
-    for _ in range(position):
-        next(iterator)
-    return iterator
+    iterator: Any = reversed(iterable)
+    if type(iterator) is reversed:  # over a sequence of the program, which is not read again
+        iterator.__setstate__(iterator.__length_hint__() - 1 - position)
+    else:
+        move_on(iterator, position)
+    return iterator  # type: ignore[no-any-return]
 
 
 def list_reverse_iterator_at(items: list[Any], index: int) -> Iterator[Any]:

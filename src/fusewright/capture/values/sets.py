@@ -8,13 +8,14 @@ from typing import Any
 from fusewright.capture.guards import GuardKind
 from fusewright.capture.sources import Source
 from fusewright.capture.values.base import MISSING, Machine, Rebuilder, Value
+from fusewright.capture.values.constant import ConstantValue
 from fusewright.capture.values.objects import ObjectValue
 
 
 class SetValue(ObjectValue):
     """A set or a frozenset: members by what stands for them as keys."""
 
-    __slots__ = ("_in_order", "changed", "members")
+    __slots__ = ("_in_order", "_real", "changed", "members")
 
     def __init__(self, cls: type, *, object: Any = MISSING, source: Source | None = None) -> None:
         super().__init__(cls, object, source)
@@ -22,6 +23,10 @@ class SetValue(ObjectValue):
         self.changed = False
         self._in_order = True
         """Whether `members` are in the order in which the set iterates."""
+        self._real: set[Hashable] | None = None
+        """A set that went through the same changes, whose order is that of the set; None before the
+        first.
+        """
 
     @classmethod
     def existing(cls, machine: Machine, object: Any, source: Source) -> SetValue:
@@ -41,30 +46,51 @@ class SetValue(ObjectValue):
         return value
 
     def in_order(self) -> list[Value]:
-        """The members in the order in which the set iterates: that of a real set to which they
-        were added one by one.
-        """
+        """The members in the order in which the set iterates."""
         if not self._in_order:
-            order = set(iter(self.members))
-            self.members = {key: self.members[key] for key in order}
+            self.members = {key: self.members[key] for key in self._order()}
             self._in_order = True
         return list(self.members.values())
+
+    def _order(self) -> set[Hashable]:
+        """The real set that is changed as this one is."""
+        if self._real is None:
+            self._real = set(iter(self.members))
+        return self._real
 
     def add(self, machine: Machine, member: Value) -> None:
         """Put a member in."""
         self._change(machine)
-        self.members.setdefault(machine.hash_key(member), member)
+        key = machine.hash_key(member)
+        self._order().add(key)
+        self.members.setdefault(key, member)
         self._in_order = False
+
+    def update(self, machine: Machine, added: Value) -> None:
+        """Put the members of an iterable in. Those of a set or a constant go in all at once, into a
+        table made for all of them, whose order is another than where each is added.
+        """
+        members = machine.items(added)
+        keys = {machine.hash_key(member) for member in members}
+        if isinstance(added, SetValue):
+            self._order().update(added._order())
+        elif isinstance(added, ConstantValue) and keys == added.constant():
+            self._order().update(added.constant())
+        for member in members:
+            self.add(machine, member)
 
     def discard(self, machine: Machine, member: Value) -> bool:
         """Take a member out; False when it is absent."""
         self._change(machine)
-        return self.members.pop(machine.hash_key(member), None) is not None
+        key = machine.hash_key(member)
+        self._order().discard(key)
+        return self.members.pop(key, None) is not None
 
     def replace(self, machine: Machine, members: Sequence[Value]) -> None:
         """Make `members` the whole content of the set."""
         self._change(machine)
         self.members = {machine.hash_key(member): member for member in members}
+        self._real = None
 
     def _change(self, machine: Machine) -> None:
         machine.record_mutation(self)

@@ -136,8 +136,8 @@ def list_extend(frame: Frame, depth: int) -> None:
 
 @opcode("SET_UPDATE")
 def set_update(frame: Frame, depth: int) -> None:
-    for member in frame.machine.items(frame.stack.pop()):
-        frame.stack[-depth].add(frame.machine, member)
+    added = frame.stack.pop()
+    frame.stack[-depth].update(frame.machine, added)
 
 
 @opcode("DICT_UPDATE")
