@@ -6,12 +6,12 @@ loads only where `i0 < 64`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from enum import Enum, auto
 
 from fusewright.ir.index import Index, Symbol, integer
 from fusewright.ir.proof import minimum_value, proves
-from fusewright.ir.relations import Relation, at_least, at_most, below, equal, nonnegative
+from fusewright.ir.relations import COMPARISONS, Relation, at_least, below, nonnegative
 from fusewright.ir.value import Apply, Constant, IndexValue, Masked, Value, children, postorder
 
 Conditions = frozenset[Relation]
@@ -81,20 +81,12 @@ def mask_conditions(mask: Value) -> Conditions:
 
 _OPPOSITE = {"lt": "ge", "ge": "lt", "gt": "le", "le": "gt", "ne": "eq"}
 
-_RELATIONS: dict[str, Callable[[Index, Index], Relation]] = {
-    "lt": below,
-    "le": at_most,
-    "gt": lambda left, right: below(right, left),
-    "ge": at_least,
-    "eq": equal,
-}
-
 
 def _comparison(operation: str, value: Apply) -> Conditions:
     left, right = map(_as_index, value.arguments) if len(value.arguments) == 2 else (None, None)
     if left is None or right is None:
         return ALWAYS
-    relation = _RELATIONS.get(operation)
+    relation = COMPARISONS.get(operation)
     return ALWAYS if relation is None else frozenset({relation(left, right)})
 
 

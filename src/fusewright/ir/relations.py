@@ -11,6 +11,7 @@ import enum
 from collections.abc import Callable, Mapping
 from functools import reduce
 from math import gcd
+from typing import Final
 
 from fusewright.ir.index import Index, IndexLike, Symbol, as_index, integer, monomial, sum_of
 from fusewright.records import record
@@ -92,6 +93,17 @@ def at_most(left: IndexLike, right: IndexLike) -> Relation:
 def below(left: IndexLike, right: IndexLike) -> Relation:
     """`left < right`."""
     return nonnegative(as_index(right) - left - 1)
+
+
+COMPARISONS: Final[dict[str, Callable[[IndexLike, IndexLike], Relation]]] = {
+    "lt": below,
+    "le": at_most,
+    "gt": lambda left, right: below(right, left),
+    "ge": at_least,
+    "eq": equal,
+    "ne": not_equal,
+}
+"""By comparing operation of `ir.ops`, what it says of two indices."""
 
 
 def nonnegative(difference: Index) -> Relation:

@@ -37,6 +37,7 @@ from fusewright.ir.index import Index, Symbol, contiguous_strides, integer, prod
 from fusewright.ir.ops import OPERATIONS
 from fusewright.ir.origin import Origin
 from fusewright.ir.program import Buffer, Layout
+from fusewright.ir.proof import is_nonnegative
 from fusewright.ir.raising import value_may_raise
 from fusewright.ir.value import Apply, Constant, Indirect, Load, Random, Value, children, postorder
 from fusewright.records import field, record
@@ -209,7 +210,7 @@ def strided_layout(
             strides.append(None)
             continue
         step = element.stride(loop)
-        if step is None or step.lower is None or step.lower < 0:
+        if step is None or not is_nonnegative(step):
             return None
         strides.append(step)
         offset = offset - step * loop

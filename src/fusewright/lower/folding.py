@@ -18,6 +18,8 @@ from collections.abc import Callable
 
 from fusewright.ir.dtype import DType
 from fusewright.ir.index import Index, as_index
+from fusewright.ir.proof import decide
+from fusewright.ir.relations import COMPARISONS
 from fusewright.ir.value import Constant, Expressions, IndexValue, Value
 
 Fold = Callable[[Expressions, tuple[Value, ...]], Value | None]
@@ -132,41 +134,17 @@ def _where(expressions: Expressions, arguments: tuple[Value, ...]) -> Value | No
     return chosen if chosen is otherwise else None
 
 
-def _comparison(always: Callable[[Index], bool | None]) -> Fold:
-    """The fold of a comparison, from what `left - right` says about it."""
+def _comparison(operation: str) -> Fold:
+    """The fold of a comparison of indices, where its outcome is proved."""
 
     def folded(expressions: Expressions, arguments: tuple[Value, ...]) -> Value | None:
         left, right = map(as_known_index, arguments)
         if left is None or right is None:
             return None
-        known = always(left - right)
-        return None if known is None else expressions.constant(known, DType.BOOL)
+        holds = decide(COMPARISONS[operation](left, right))
+        return None if holds is None else expressions.constant(holds, DType.BOOL)
 
     return folded
-
-
-def _is_negative(gap: Index) -> bool | None:
-    if gap.upper is not None and gap.upper < 0:
-        return True
-    return False if gap.lower is not None and gap.lower >= 0 else None
-
-
-def _is_positive(gap: Index) -> bool | None:
-    return _is_negative(-gap)
-
-
-def _is_zero(gap: Index) -> bool | None:
-    if gap == 0:
-        return True
-    return False if _is_negative(gap) or _is_positive(gap) else None
-
-
-def _opposite(known: Callable[[Index], bool | None]) -> Callable[[Index], bool | None]:
-    def opposite(gap: Index) -> bool | None:
-        result = known(gap)
-        return None if result is None else not result
-
-    return opposite
 
 
 _RULES: dict[str, Fold] = {
@@ -179,11 +157,6 @@ _RULES: dict[str, Fold] = {
     "bitwise_or": _bitwise_or,
     "bitwise_not": _bitwise_not,
     "where": _where,
-    "lt": _comparison(_is_negative),
-    "gt": _comparison(_is_positive),
-    "le": _comparison(_opposite(_is_positive)),
-    "ge": _comparison(_opposite(_is_negative)),
-    "eq": _comparison(_is_zero),
-    "ne": _comparison(_opposite(_is_zero)),
+    **{operation: _comparison(operation) for operation in COMPARISONS},
 }
 """Rules by operation of `ir.ops`."""

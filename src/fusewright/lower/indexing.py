@@ -7,9 +7,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from fusewright.ir import relations
 from fusewright.ir.dtype import DType
 from fusewright.ir.index import Index, IndexLike, as_index, integer
 from fusewright.ir.program import Scatter
+from fusewright.ir.proof import is_nonnegative, proves
 from fusewright.lower.boxes import Box, Position, has_gaps
 from fusewright.lower.builder import Call
 from fusewright.lower.rules import rule
@@ -36,16 +38,16 @@ def all_of(call: Call, conditions: Sequence[Scalar]) -> Scalar:
 
 def at_least(call: Call, index: Index, bound: IndexLike) -> Scalar | None:
     """`index >= bound`, None when that is known."""
-    bound = as_index(bound)
-    slack = (index - bound).lower
-    return None if slack is not None and slack >= 0 else call.index(index) >= call.index(bound)
+    if proves(relations.at_least(index, bound)):
+        return None
+    return call.index(index) >= call.index(as_index(bound))
 
 
 def below(call: Call, index: Index, bound: IndexLike) -> Scalar | None:
     """`index < bound`, None when that is known."""
-    bound = as_index(bound)
-    slack = (bound - index).lower
-    return None if slack is not None and slack > 0 else call.index(index) < call.index(bound)
+    if proves(relations.below(index, bound)):
+        return None
+    return call.index(index) < call.index(as_index(bound))
 
 
 def within(call: Call, index: Index, lowest: IndexLike, bound: IndexLike) -> list[Scalar]:
@@ -219,7 +221,7 @@ def select_scatter(call: Call, x: Box, source: Box, dim: int, index: IndexLike) 
         return NotImplemented
     place = dimension(dim, x.rank)
     index = as_index(index)
-    if index.lower is None or index.lower < 0:
+    if not is_nonnegative(index):
         index = index + x.size[place]
 
     def element(at: Position) -> Scalar:

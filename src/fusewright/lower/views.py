@@ -10,6 +10,8 @@ from typing import Any
 from fusewright.ir.compounds import maximum, minimum
 from fusewright.ir.index import Index, IndexLike, as_index, integer
 from fusewright.ir.program import Layout
+from fusewright.ir.proof import is_nonnegative, proves
+from fusewright.ir.relations import below
 from fusewright.lower.boxes import Box
 from fusewright.lower.builder import Call
 from fusewright.lower.reshape import reshape_position
@@ -132,9 +134,9 @@ def select(call: Call, x: Box, dim: int, index: IndexLike) -> Any:
 def from_end(index: IndexLike, extent: Index) -> Index | None:
     """`index` counted from the front; None when its sign is not known."""
     index = as_index(index)
-    if index.lower is not None and index.lower >= 0:
+    if is_nonnegative(index):
         return index
-    return index + extent if index.upper is not None and index.upper < 0 else None
+    return index + extent if proves(below(index, 0)) else None
 
 
 @rule("aten.slice.Tensor")

@@ -93,7 +93,7 @@ def _are_nested(steps: list[tuple[Symbol, Index]]) -> bool:
         whole = extent(symbol) * inner
         if outer == 0 or whole == 0 or outer % whole != 0:
             return False
-    return all(stride.lower is not None and stride.lower > 0 for _, stride in steps)
+    return all(proves(at_least(stride, 1)) for _, stride in steps)
 
 
 def compounds(index: Index) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import Final
 
 from fusewright.ir.index import Compound, Index
+from fusewright.ir.proof import is_nonnegative
 from fusewright.ir.relations import at_least, equal
 from fusewright.symbolic.facts import ShapeFacts
 
@@ -33,8 +34,7 @@ def sides(left: Index, right: Index) -> tuple[Index, Index]:
     integer of the program may be: Python's have no end.
     """
     is_largest = left.is_constant and left.constant == _LARGEST - 1
-    is_size = right.lower is not None and right.lower >= 0
-    return (left, left) if is_largest and is_size else (left, right)
+    return (left, left) if is_largest and is_nonnegative(right) else (left, right)
 
 
 def nonzero(facts: ShapeFacts, index: Index, message: str) -> Index:

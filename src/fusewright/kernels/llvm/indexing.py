@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fusewright.ir.dtype import DType
 from fusewright.ir.index import Atom, Compound, Index, Symbol, integer
+from fusewright.ir.proof import is_nonnegative
 from fusewright.kernels.analysis import stride
 from fusewright.kernels.llvm.builder import Register, VectorType
 from fusewright.kernels.llvm.scope import POINTER, Scope
@@ -84,8 +85,7 @@ def _compound(scope: Scope, atom: Compound, left: Register, right: Register) -> 
     b = scope.b
     if atom.operator in ("min", "max"):
         return b.intrinsic(f"s{atom.operator}", left, right)
-    lower = atom.left.lower
-    if lower is not None and lower >= 0:
+    if is_nonnegative(atom.left):
         return b.binary("udiv" if atom.operator == "//" else "urem", left, right)
     quotient = b.binary("sdiv", left, right)
     rest = left - quotient * right
@@ -93,6 +93,11 @@ def _compound(scope: Scope, atom: Compound, left: Register, right: Register) -> 
     if atom.operator == "//":
         return b.select(below, quotient - 1, quotient)
     return b.select(below, rest + right, rest)
+
+
+def runs(count: Index) -> bool:
+    """Whether a loop of `count` steps is known to do one."""
+    return is_nonnegative(count - 1)
 
 
 def vector(scope: Scope, index: Index, element: str = "i64") -> Register:

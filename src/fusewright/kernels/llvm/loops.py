@@ -29,7 +29,7 @@ class Loops:
         certainly something, what both need stands before both.
         """
         scope = self.scope
-        certain = start.text == "0" and (extent(lane).lower or 0) > 0
+        certain = start.text == "0" and indexing.runs(extent(lane))
         narrow = self.plan.lanes
         count = _constant_count(start, stop)
         if narrow == 1:
@@ -109,9 +109,8 @@ class Loops:
         scope = self.scope
         if plain:
             count = extent(plain[0])
-            runs = count.lower is not None and count.lower >= 1
             stop = indexing.scalar(scope, count)
-            with scope.loop((plain[0],), scope.integer(0), stop, 1, runs=runs):
+            with scope.loop((plain[0],), scope.integer(0), stop, 1, runs=indexing.runs(count)):
                 self.nest(plain[1:], lane, wide, body)
             return
         if lane is None:

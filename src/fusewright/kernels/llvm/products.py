@@ -86,7 +86,7 @@ class ProductWriter:
 
     @property
     def has_depth(self) -> bool:
-        return (self.depth.lower or 0) >= 1
+        return indexing.runs(self.depth)
 
     # -- units --------------------------------------------------------------------------------
 

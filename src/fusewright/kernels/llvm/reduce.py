@@ -242,8 +242,8 @@ def _loop(loops: Loops, symbol: Symbol, body: Callable[[], None]) -> None:
     """A plain loop over the whole extent of `symbol`."""
     scope = loops.scope
     count = extent(symbol)
-    runs = count.lower is not None and count.lower >= 1
-    with scope.loop((symbol,), scope.integer(0), indexing.scalar(scope, count), 1, runs=runs):
+    stop = indexing.scalar(scope, count)
+    with scope.loop((symbol,), scope.integer(0), stop, 1, runs=indexing.runs(count)):
         body()
 
 
