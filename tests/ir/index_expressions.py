@@ -10,13 +10,19 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from fusewright.ir.compounds import maximum, minimum
-from fusewright.ir.index import Index, Symbol, integer, loop
+from fusewright.ir.index import Index, LoopSymbol, SizeSymbol, integer
 from fusewright.ir.sizes import size_symbol
 
 S0 = size_symbol("s0", 2, 9)
 S1 = size_symbol("s1", 2, 16, multiple=2)
-LOOPS = (loop("i0", 3), loop("i1", 4), loop("r0", 6), loop("r1", S0), loop("k", 1))
-LOADED = Symbol("k0", -2, 5)
+LOOPS = (
+    LoopSymbol("i0", 3),
+    LoopSymbol("i1", 4),
+    LoopSymbol("r0", 6),
+    LoopSymbol("r1", S0),
+    LoopSymbol("k", 1),
+)
+LOADED = SizeSymbol("k0", -2, 5)
 FREE = (*LOOPS, LOADED, S0, S1)
 
 Point = dict[str, int]

@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 
 from fusewright.ir.compounds import floor_divide, maximum, minimum
 from fusewright.ir.grammar import read_index
-from fusewright.ir.index import Index, Symbol, contiguous_strides, integer, known_multiple, loop
+from fusewright.ir.index import (
+    Index,
+    LoopSymbol,
+    SizeSymbol,
+    Symbol,
+    contiguous_strides,
+    integer,
+    known_multiple,
+)
 from fusewright.ir.lexer import Cursor, split_lines
 from fusewright.ir.sizes import size_symbol
 from tests.ir.index_expressions import EXPRESSIONS, FREE, LOOPS, MANY, POINTS, Pair
@@ -72,14 +80,14 @@ def test_stride_is_the_step(pair: Pair, symbol: Symbol) -> None:
     assert symbol not in step.free()
     for point in POINTS:
         after = {**point, symbol.name: point[symbol.name] + 1}
-        if after[symbol.name] < symbol.extent.evaluate(point):  # type: ignore[union-attr]
+        if after[symbol.name] < symbol.extent.evaluate(point):
             assert pair.compute(after) - pair.compute(point) == step.evaluate(point)
 
 
 @MANY
 @given(EXPRESSIONS)
 def test_substitution_is_evaluation(pair: Pair) -> None:
-    outer = loop("j0", 12)
+    outer = LoopSymbol("j0", 12)
     replacements = {LOOPS[0]: outer.index // 4, LOOPS[1]: outer.index % 4}
     replaced = pair.index.substitute(replacements)
     assert not replaced.free() & replacements.keys()
@@ -120,10 +128,10 @@ def test_equal_expressions_are_equal_in_sympy(left: Pair, right: Pair) -> None:
     assert (product - left.index * (right.index + 1)) == 0
 
 
-P, J, R = loop("p", 8).index, loop("j", 4).index, loop("r", 768).index
+P, J, R = LoopSymbol("p", 8).index, LoopSymbol("j", 4).index, LoopSymbol("r", 768).index
 N, M = size_symbol("n").index, size_symbol("m").index
-ROW, COLUMN = loop("row", N).index, loop("column", M).index
-LINE = loop("line", N * M).index
+ROW, COLUMN = LoopSymbol("row", N).index, LoopSymbol("column", M).index
+LINE = LoopSymbol("line", N * M).index
 
 
 @pytest.mark.parametrize(
@@ -178,9 +186,9 @@ def test_a_symbolic_size_is_no_number() -> None:
 def test_divisions_inside_of_divisions_take_no_exponential_time() -> None:
     """A size that is padded again and again, as by nested windows."""
     before = floor_divide.cache_info().misses
-    size = Symbol("padded", 2).index
+    size = SizeSymbol("padded", 2).index
     for window in (4, 6, 10, 14, 22, 26):
         size = size + (-size) % window
-        place = loop("place", size).index
+        place = LoopSymbol("place", size).index
         assert (place // window) * window + place % window == place
     assert floor_divide.cache_info().misses - before < 40

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from fusewright.ir.index import Index, loop
+from fusewright.ir.index import Index, LoopSymbol
 from fusewright.ir.proof import (
     counted_from_zero,
     decide,
@@ -91,7 +91,7 @@ def test_forms_of_an_expression(pair: Pair) -> None:
 
 
 A, B, C = (size_symbol(name).index for name in ("a", "b", "c"))
-ROW, COLUMN = loop("i", A).index, loop("j", B).index
+ROW, COLUMN = LoopSymbol("i", A).index, LoopSymbol("j", B).index
 
 
 @pytest.mark.parametrize(

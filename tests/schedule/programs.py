@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from hypothesis import strategies as st
 
 from fusewright.ir.dtype import DType
-from fusewright.ir.index import Index, Symbol, contiguous_strides, integer, loop, product
+from fusewright.ir.index import Index, LoopSymbol, Symbol, contiguous_strides, integer, product
 from fusewright.ir.program import (
     Body,
     Buffer,
@@ -153,8 +153,8 @@ class Builder:
         return shape
 
     def compute(self, shape: tuple[Index, ...], over: tuple[Index, ...], kind: str) -> None:
-        loops = tuple(loop(f"i{k}", extent) for k, extent in enumerate(shape))
-        inner = tuple(loop(f"r{k}", extent) for k, extent in enumerate(over))
+        loops = tuple(LoopSymbol(f"i{k}", extent) for k, extent in enumerate(shape))
+        inner = tuple(LoopSymbol(f"r{k}", extent) for k, extent in enumerate(over))
         value = self.value((*loops, *inner))
         outputs = tuple(self.buffer("b", shape) for _ in range(2 if kind == "welford" else 1))
         body: Body = Pointwise(loops=loops, value=value)
@@ -171,8 +171,8 @@ class Builder:
         """Over the last dimension of a buffer: exponentials are needed twice."""
         buffer = self.pick(self.buffers)
         shape = buffer.layout.size or (integer(1),)
-        loops = tuple(loop(f"i{k}", extent) for k, extent in enumerate(shape))
-        inner = (loop("r0", shape[-1]),)
+        loops = tuple(LoopSymbol(f"i{k}", extent) for k, extent in enumerate(shape))
+        inner = (LoopSymbol("r0", shape[-1]),)
         make = self.expressions
 
         def read(name: str, layout: Layout, symbols: tuple[Symbol, ...]) -> Value:
@@ -209,7 +209,7 @@ class Builder:
     def scatter(self) -> None:
         """Into a fresh copy, which nobody else reads."""
         shape = (integer(4), integer(3))
-        loops = (loop("i0", 4), loop("i1", 3))
+        loops = (LoopSymbol("i0", 4), LoopSymbol("i1", 3))
         base, result = (
             Buffer(
                 name=f"s{self.count + k}",

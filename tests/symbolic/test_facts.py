@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fusewright.errors import DataDependent
 from fusewright.ir.compounds import maximum, minimum
-from fusewright.ir.index import Index, Symbol, integer
+from fusewright.ir.index import Index, SizeSymbol, integer
 from fusewright.ir.proof import decide
 from fusewright.ir.relations import (
     at_least,
@@ -53,7 +53,7 @@ def indices(leaves: st.SearchStrategy[Index]) -> st.SearchStrategy[Index]:
     return st.recursive(st.one_of(leaves, numbers), grow, max_leaves=6)
 
 
-SYMBOLS = {name: Symbol(name, 2).index for name in NAMES}
+SYMBOLS = {name: SizeSymbol(name, 2).index for name in NAMES}
 INDICES = indices(st.sampled_from(list(SYMBOLS.values())))
 BUILDERS: tuple[Callable[[Index, Index], Condition], ...] = (equal, not_equal, at_least, below)
 RELATIONS = st.tuples(st.sampled_from(BUILDERS), INDICES, INDICES).map(lambda p: p[0](p[1], p[2]))

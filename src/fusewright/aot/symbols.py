@@ -17,8 +17,7 @@ from torch import fx
 
 from fusewright import own_operators
 from fusewright.containers import mapped
-from fusewright.ir.index import Index, Symbol
-from fusewright.ir.sizes import is_real
+from fusewright.ir.index import Index, RealSymbol, Symbol
 from fusewright.operators import facts
 from fusewright.symbolic.graph_nodes import NumberNodes
 from fusewright.symbolic.nodes import free_symbols, index_of, symbolic_float, symbolic_int
@@ -59,7 +58,7 @@ def symbols_as_numbers(value: Any) -> list[Any]:
                     facts = one.node.facts
                     found[symbol.name] = (
                         symbolic_float(facts, symbol)
-                        if is_real(symbol)
+                        if isinstance(symbol, RealSymbol)
                         else symbolic_int(facts, symbol.index)
                     )
 

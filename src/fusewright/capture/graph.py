@@ -20,8 +20,7 @@ from fusewright.fake import FakeMode, FakeTensor
 from fusewright.fake.graph_writes import may_write_inputs
 from fusewright.fake.known_values import FollowingValues, computes_only
 from fusewright.fake.tensor import set_node
-from fusewright.ir.index import Symbol
-from fusewright.ir.sizes import is_real
+from fusewright.ir.index import RealSymbol, Symbol
 from fusewright.records import record
 from fusewright.symbolic.facts import ShapeFacts
 from fusewright.symbolic.graph_nodes import NumberNodes
@@ -164,7 +163,9 @@ class GraphBuilder:
         node = self._placeholder(symbol.name, self._last_symbol())
         facts = self.facts
         node.meta["val"] = (
-            symbolic_float(facts, symbol) if is_real(symbol) else symbolic_int(facts, symbol.index)
+            symbolic_float(facts, symbol)
+            if isinstance(symbol, RealSymbol)
+            else symbolic_int(facts, symbol.index)
         )
         self.symbols[symbol.name] = node
         return node

@@ -25,7 +25,7 @@ from fusewright.capture.sources import (
 )
 from fusewright.config import NOTHING, OfData
 from fusewright.errors import MarkedDimension, WrongShape
-from fusewright.ir.index import Symbol, integer
+from fusewright.ir.index import SizeSymbol, Symbol, integer
 from fusewright.ir.intervals import Bound
 from fusewright.ir.relations import at_least, equal
 from fusewright.records import field, record
@@ -290,7 +290,7 @@ class Sizes:
 
     def _require_stride(self, source: ExtentSource, stride: Number) -> None:
         """Guard that a stride has the value computed from the sizes."""
-        symbol = Symbol(f"t{len(self.readings)}")
+        symbol = SizeSymbol(f"t{len(self.readings)}")
         self.readings[symbol.name] = Reading(symbol, source)
         self._layout.append(Assumption(equal(symbol.index, index_of(stride)), None))
 

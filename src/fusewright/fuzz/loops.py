@@ -26,7 +26,7 @@ from fusewright.config import Options
 from fusewright.context import CompileContext
 from fusewright.ir.dtype import DType
 from fusewright.ir.forms import buffers_defined, buffers_overwritten, buffers_read
-from fusewright.ir.index import Index, Symbol, contiguous_strides, integer, loop, product
+from fusewright.ir.index import Index, LoopSymbol, Symbol, contiguous_strides, integer, product
 from fusewright.ir.program import (
     Body,
     Buffer,
@@ -184,7 +184,7 @@ class _Generator:
         value = self.make.apply("maximum", value, self.constant(low, value.dtype))
         return self.make.apply("minimum", value, self.constant(LARGEST, value.dtype))
 
-    def load(self, loops: tuple[Symbol, ...], dtype: DType, *, exact: bool) -> Value:
+    def load(self, loops: tuple[LoopSymbol, ...], dtype: DType, *, exact: bool) -> Value:
         """An element of some buffer, as a number of `dtype`."""
         candidates = [b for b in self.buffers if not (exact and b.name in self.inexact)]
         if not candidates:
@@ -192,13 +192,13 @@ class _Generator:
         buffer = self.pick(candidates[-4:] if self.chance(70) else candidates)
         return self.element(buffer, loops, dtype)
 
-    def element(self, buffer: Buffer, loops: tuple[Symbol, ...], dtype: DType) -> Value:
+    def element(self, buffer: Buffer, loops: tuple[LoopSymbol, ...], dtype: DType) -> Value:
         """An element of `buffer`, as a number of `dtype`."""
         layout, make = buffer.layout, self.make
         masks: list[Value] = []
-        whole = product(layout.size) == product(s.extent for s in loops if s.extent is not None)
+        whole = product(layout.size) == product(s.extent for s in loops)
         if whole and layout.is_contiguous and self.chance(25):
-            strides = contiguous_strides([s.extent for s in loops if s.extent is not None])
+            strides = contiguous_strides([s.extent for s in loops])
             place = sum((s.index * k for s, k in zip(loops, strides, strict=True)), integer(0))
         else:
             free = list(loops)
@@ -215,7 +215,7 @@ class _Generator:
         return value
 
     def position(
-        self, size: Index, free: list[Symbol], loops: tuple[Symbol, ...], masks: list[Value]
+        self, size: Index, free: list[LoopSymbol], loops: tuple[LoopSymbol, ...], masks: list[Value]
     ) -> Index:
         """An index in `[0, size)`, or anywhere under masks that are added to `masks`."""
         same = [s for s in free if s.extent == size]
@@ -229,7 +229,7 @@ class _Generator:
             return self.shifted(size, self.pick(loops), masks)
         if not size.is_constant:
             return self.pick((integer(0), integer(1), size - 1))
-        extents = {s: int(s.extent) for s in loops if s.extent is not None and s.extent.is_constant}
+        extents = {s: int(s.extent) for s in loops if s.extent.is_constant}
         fitting = [s for s, extent in extents.items() if 0 < extent <= int(size)]
         if fitting and self.chance(50):
             symbol = self.pick(fitting)
@@ -250,7 +250,7 @@ class _Generator:
         masks.append(make.apply("lt", make.index(place), make.index(size)))
         return place
 
-    def indirect(self, size: Index, loops: tuple[Symbol, ...]) -> Index:
+    def indirect(self, size: Index, loops: tuple[LoopSymbol, ...]) -> Index:
         """A loaded index: a number brought into `[0, size)`, or from the end."""
         make = self.make
         value = self.load(loops, DType.I64, exact=True)
@@ -262,7 +262,7 @@ class _Generator:
         return make.indirect(value, size, wrap=wrap, check=self.chance(60))
 
     def value(
-        self, loops: tuple[Symbol, ...], dtype: DType, *, exact: bool, depth: int = 0
+        self, loops: tuple[LoopSymbol, ...], dtype: DType, *, exact: bool, depth: int = 0
     ) -> Value:
         """A number of `dtype`, which is no half type."""
         candidates = [v for v, is_exact in self.shared if v.dtype is dtype and is_exact >= exact]
@@ -273,7 +273,7 @@ class _Generator:
         return value
 
     def new_value(
-        self, loops: tuple[Symbol, ...], dtype: DType, *, exact: bool, depth: int
+        self, loops: tuple[LoopSymbol, ...], dtype: DType, *, exact: bool, depth: int
     ) -> Value:
         make = self.make
         roll = self.random.randint(0, 99)
@@ -303,7 +303,7 @@ class _Generator:
         other = self.value(loops, dtype, exact=exact, depth=depth + 1)
         return make.apply(self.pick(names), inner, other)
 
-    def condition(self, loops: tuple[Symbol, ...], depth: int) -> Value:
+    def condition(self, loops: tuple[LoopSymbol, ...], depth: int) -> Value:
         """A bool; of loop variables, or of numbers that are exact."""
         make = self.make
         roll = self.random.randint(0, 99)
@@ -363,7 +363,7 @@ class _Generator:
     def pointwise(self, shape: tuple[Index, ...]) -> Buffer:
         dtype = self.pick(STORED)
         exact = not dtype.is_float or self.chance(80)
-        loops = tuple(loop(f"i{k}", extent) for k, extent in enumerate(shape))
+        loops = tuple(LoopSymbol(f"i{k}", extent) for k, extent in enumerate(shape))
         value = self.limited(self.value(loops, dtype.compute, exact=exact))
         if dtype is not value.dtype:
             value = self.make.cast(value, dtype)
@@ -376,8 +376,8 @@ class _Generator:
         if self.chance(30):
             over = set(range(len(shape)))
         kept = tuple(extent for k, extent in enumerate(shape) if k not in over)
-        loops = tuple(loop(f"i{k}", extent) for k, extent in enumerate(kept))
-        inner = tuple(loop(f"r{n}", shape[k]) for n, k in enumerate(sorted(over)))
+        loops = tuple(LoopSymbol(f"i{k}", extent) for k, extent in enumerate(kept))
+        inner = tuple(LoopSymbol(f"r{n}", shape[k]) for n, k in enumerate(sorted(over)))
         points = (*loops, *inner)
         kind = self.pick(("sum", "sum", "max", "min", "argmax", "argmin", "prod", "any", "welford"))
         exact = kind != "welford" and (kind not in ("sum", "max") or self.chance(80))
@@ -405,12 +405,12 @@ class _Generator:
         """Over the last dimension of a buffer: exponentials are needed twice."""
         buffer = self.pick(self.buffers)
         shape = buffer.layout.size or (integer(1),)
-        loops = tuple(loop(f"i{k}", extent) for k, extent in enumerate(shape))
-        rows, inner = loops[:-1], (loop("r0", shape[-1]),)
+        loops = tuple(LoopSymbol(f"i{k}", extent) for k, extent in enumerate(shape))
+        rows, inner = loops[:-1], (LoopSymbol("r0", shape[-1]),)
         within = (*rows, *inner)
         make = self.make
 
-        def read(source: Buffer, symbols: tuple[Symbol, ...]) -> Value:
+        def read(source: Buffer, symbols: tuple[LoopSymbol, ...]) -> Value:
             place = tuple(s.index for s in symbols[: len(source.layout.size)])
             value = make.load(source.name, source.layout.index(place), source.layout.dtype)
             return make.cast(value, DType.F32)
@@ -451,7 +451,7 @@ class _Generator:
 
     def pointwise_contiguous(self, shape: tuple[Index, ...]) -> Buffer:
         """Made of f32."""
-        loops = tuple(loop(f"i{k}", extent) for k, extent in enumerate(shape))
+        loops = tuple(LoopSymbol(f"i{k}", extent) for k, extent in enumerate(shape))
         value = self.limited(self.value(loops, DType.F32, exact=True))
         self.count += 1
         layout = Layout(dtype=DType.F32, size=shape, stride=contiguous_strides(shape))
@@ -467,7 +467,7 @@ class _Generator:
         base = self.pointwise_contiguous(shape)
         self.buffers.remove(base)
         self.shared.clear()
-        loops = (loop("i0", self.pick(self.extents)), loop("i1", shape[1]))
+        loops = (LoopSymbol("i0", self.pick(self.extents)), LoopSymbol("i1", shape[1]))
         row = self.indirect(shape[0], loops)
         index = row * shape[1] + loops[1]
         result = Buffer(name=f"b{self.count + 1}", layout=base.layout)

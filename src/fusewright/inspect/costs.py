@@ -14,7 +14,7 @@ import torch
 from fusewright.inspect.explanation import Explanation
 from fusewright.inspect.machine import copy_bandwidth, product_rate
 from fusewright.ir.group import Group, Reduce
-from fusewright.ir.index import Symbol
+from fusewright.ir.index import LoopSymbol
 from fusewright.ir.program import Buffer, BufferReference, CallOperator, Layout, ViewReference
 from fusewright.records import record
 from fusewright.runtime.compiled import Record
@@ -234,8 +234,8 @@ def _operations_of_kernels(records: Sequence[Record]) -> dict[str, float]:
 def _operations_of_group(group: Group, hints: Mapping[str, int | float]) -> int:
     """Two for each pair of numbers that a product of the group multiplies."""
 
-    def points(loops: Sequence[Symbol]) -> int:
-        return prod(loop.extent.evaluate(hints) for loop in loops if loop.extent is not None)
+    def points(loops: Sequence[LoopSymbol]) -> int:
+        return prod(loop.extent.evaluate(hints) for loop in loops)
 
     products = (
         2 * points((*group.outer, *stage.inner))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import Enum, auto
 
-from fusewright.ir.index import Index, Symbol, integer
+from fusewright.ir.index import Index, LoopSymbol, Symbol, integer
 from fusewright.ir.proof import minimum_value, proves
 from fusewright.ir.relations import COMPARISONS, Relation, at_least, below, nonnegative
 from fusewright.ir.value import Apply, Constant, IndexValue, Masked, Value, children, postorder
@@ -34,7 +34,7 @@ class Verdict(Enum):
 def judge_access(
     index: Index,
     capacity: Index,
-    loops: Iterable[Symbol],
+    loops: Iterable[LoopSymbol],
     conditions: Conditions = ALWAYS,
 ) -> Verdict:
     """Whether `0 <= index < capacity` at every point of `loops` where the conditions hold.
@@ -113,12 +113,12 @@ def _reaches_outside(index: Index, limit: Index) -> bool:
 
 def _attains_its_bounds(index: Index) -> bool:
     """Each loop variable stands alone in one term, so all of them reach their ends at once."""
-    variables: list[Symbol] = []
+    variables: list[LoopSymbol] = []
     for _, atoms in index.terms:
         for atom in atoms:
             if not isinstance(atom, Symbol):
                 return False
-            if atom.extent is not None:
+            if isinstance(atom, LoopSymbol):
                 variables.append(atom)
             elif len(atoms) == 1:
                 return False

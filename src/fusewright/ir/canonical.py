@@ -23,10 +23,9 @@ import hashlib
 from collections.abc import Iterator, Mapping
 
 from fusewright.ir.group import Accumulate, Action, Group, Local, Reduce, Stage, Store, action_roots
-from fusewright.ir.index import Index, Symbol, loop
+from fusewright.ir.index import Index, LoopSymbol, Symbol
 from fusewright.ir.kernel import KernelArgument
 from fusewright.ir.program import Buffer, Layout
-from fusewright.ir.sizes import is_real
 from fusewright.ir.text import value_indices, work_rows
 from fusewright.ir.text_parts import Names, print_loops, print_symbol
 from fusewright.ir.value import Expressions, Indirect, Load, Value, place_of, postorder
@@ -62,8 +61,7 @@ def canonical_names(group: Group) -> CanonicalNames:
     symbols: dict[Symbol, Index] = {}
     sizes: list[tuple[Symbol, Symbol]] = []
     for own in _sizes(group):
-        kind = "f" if is_real(own) else "s"
-        named = Symbol(f"{kind}{len(sizes)}", own.lower, own.upper, own.multiple)
+        named = own.renamed(f"{own.letter}{len(sizes)}")
         sizes.append((named, own))
         _rename(own, named, symbols)
     _rename_loops(group.outer, "i", symbols)
@@ -216,7 +214,7 @@ def _sizes(group: Group) -> list[Symbol]:
     def visit(index: Index) -> None:
         for symbol in sorted(index.free() - seen, key=lambda s: (len(s.name), s.name)):
             seen.add(symbol)
-            if symbol.extent is not None:
+            if isinstance(symbol, LoopSymbol):
                 visit(symbol.extent)
             else:
                 found[symbol] = None
@@ -231,11 +229,11 @@ def _indices(group: Group, loaded: set[Symbol]) -> Iterator[Index]:
     """Every index expression that the kernel computes with, in order; loaded symbols met are added
     to `loaded`.
     """
-    yield from (symbol.extent for symbol in group.outer if symbol.extent is not None)
+    yield from (symbol.extent for symbol in group.outer)
     for local in group.locals:
         yield from local.size
     for stage in group.stages:
-        yield from (symbol.extent for symbol in stage.inner if symbol.extent is not None)
+        yield from (symbol.extent for symbol in stage.inner)
         for value in postorder(action_roots(*stage.actions)):
             yield from value_indices(value)
             if isinstance(value, Indirect):
@@ -248,18 +246,14 @@ def _rename(own: Symbol, named: Symbol, symbols: dict[Symbol, Index]) -> None:
         symbols[own] = named.index
 
 
-def _rename_loops(loops: tuple[Symbol, ...], prefix: str, symbols: dict[Symbol, Index]) -> None:
+def _rename_loops(loops: tuple[LoopSymbol, ...], prefix: str, symbols: dict[Symbol, Index]) -> None:
     for number, own in enumerate(loops):
-        assert own.extent is not None
-        _rename(own, loop(f"{prefix}{number}", own.extent.substitute(symbols)), symbols)
+        _rename(own, LoopSymbol(f"{prefix}{number}", own.extent.substitute(symbols)), symbols)
 
 
-def _loops(loops: tuple[Symbol, ...], names: Names) -> tuple[Symbol, ...]:
-    renamed = []
-    for own in loops:
-        index = names.symbols.get(own)
-        renamed.append(own if index is None else next(iter(index.free())))
-    return tuple(renamed)
+def _loops(loops: tuple[LoopSymbol, ...], names: Names) -> tuple[LoopSymbol, ...]:
+    new = [next(iter(names.symbols.get(own, own.index).free())) for own in loops]
+    return tuple(symbol for symbol in new if isinstance(symbol, LoopSymbol))
 
 
 def _shapeless(layout: Layout) -> Layout:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from enum import Enum, auto
 
-from fusewright.ir.index import Index, Symbol, integer, product
+from fusewright.ir.index import Index, LoopSymbol, integer, product
 from fusewright.ir.program import Layout
 from fusewright.ir.proof import proves
 from fusewright.ir.relations import below
@@ -61,18 +61,13 @@ def judge_coverage(stores: Sequence[Index], layout: Layout) -> Coverage:
             return Coverage.WHOLE
     points = integer(0)
     for index in stores:
-        points = points + product(_extent(symbol) for symbol in loops_in(index))
+        points = points + product(symbol.extent for symbol in loops_in(index))
     return Coverage.PARTIAL if proves(below(points, count)) else Coverage.UNKNOWN
 
 
-def loops_in(index: Index) -> list[Symbol]:
+def loops_in(index: Index) -> list[LoopSymbol]:
     """The loop variables on which an index depends, by name."""
-    return sorted((s for s in index.free() if s.extent is not None), key=lambda s: s.name)
-
-
-def _extent(symbol: Symbol) -> Index:
-    assert symbol.extent is not None
-    return symbol.extent
+    return sorted((s for s in index.free() if isinstance(s, LoopSymbol)), key=lambda s: s.name)
 
 
 def _dimensions(index: Index) -> tuple[list[Dimension] | None, Index]:
@@ -84,7 +79,7 @@ def _dimensions(index: Index) -> tuple[list[Dimension] | None, Index]:
         stride = index.stride(symbol)
         if stride is None or loops_in(stride):
             return None, index
-        dimensions.append(Dimension(stride, _extent(symbol)))
+        dimensions.append(Dimension(stride, symbol.extent))
     return dimensions, index.substitute({symbol: integer(0) for symbol in loops_in(index)})
 
 

@@ -248,7 +248,7 @@ KINDS: Final[dict[str, Kind]] = {
     "flag": Kind(show=lambda flag: ""),
     "loops": Kind(
         show=print_loops,
-        indices=lambda loops: [loop.extent for loop in loops if loop.extent is not None],
+        indices=lambda loops: [loop.extent for loop in loops],
     ),
     "kernel": Kind(show=print_kernel),
     "launch": Kind(

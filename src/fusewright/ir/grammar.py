@@ -11,7 +11,14 @@ from typing import TypeVar
 from fusewright.errors import MalformedProgram
 from fusewright.ir.compounds import maximum, minimum
 from fusewright.ir.dtype import BY_TEXT, DType
-from fusewright.ir.index import Index, Symbol, contiguous_strides, integer, loop
+from fusewright.ir.index import (
+    Index,
+    LoopSymbol,
+    RealSymbol,
+    SizeSymbol,
+    contiguous_strides,
+    integer,
+)
 from fusewright.ir.lexer import Cursor, Line, split_lines
 from fusewright.ir.program import (
     Buffer,
@@ -178,9 +185,16 @@ def read_buffer(cursor: Cursor, reader: Reader) -> Buffer:
     return Buffer(name=name, layout=layout)
 
 
-def read_symbol(cursor: Cursor) -> Symbol:
-    """`s0 in [2, inf) multiple 8`."""
+def at_symbol(cursor: Cursor) -> bool:
+    """Whether a symbol that `read_symbol` reads comes next."""
+    return cursor.peek(1).text in ("in", "real")
+
+
+def read_symbol(cursor: Cursor) -> SizeSymbol | RealSymbol:
+    """`s0 in [2, inf) multiple 8`, or `f0 real`."""
     name = cursor.take("name")
+    if cursor.accept("real"):
+        return RealSymbol(name)
     cursor.expect("in")
     lower = upper = None
     if cursor.accept("("):
@@ -196,16 +210,16 @@ def read_symbol(cursor: Cursor) -> Symbol:
         upper = cursor.integer()
         cursor.expect("]")
     multiple = cursor.integer() if cursor.accept("multiple") else 1
-    return Symbol(name, lower, upper, multiple)
+    return SizeSymbol(name, lower, upper, multiple)
 
 
-def read_loops(cursor: Cursor, symbols: dict[str, Index]) -> tuple[Symbol, ...]:
+def read_loops(cursor: Cursor, symbols: dict[str, Index]) -> tuple[LoopSymbol, ...]:
     """`[i0<32, i1<s0]`; the loop variables are added to `symbols`."""
 
-    def read_loop() -> Symbol:
+    def read_loop() -> LoopSymbol:
         name = cursor.take("name")
         cursor.expect("<")
-        return loop(name, read_index(cursor, symbols))
+        return LoopSymbol(name, read_index(cursor, symbols))
 
     loops = between(cursor, "[", "]", read_loop)
     symbols.update((symbol.name, symbol.index) for symbol in loops)

@@ -29,7 +29,7 @@ from collections.abc import Sequence
 
 from fusewright.ir.dtype import DType
 from fusewright.ir.forms import buffers_read
-from fusewright.ir.index import Index, Symbol
+from fusewright.ir.index import Index, LoopSymbol
 from fusewright.ir.origin import Origin
 from fusewright.ir.program import Buffer, CallOperator, CallSubprogram, Program, RowStatement
 from fusewright.ir.value import Value
@@ -104,7 +104,7 @@ def action_roots(*actions: Action) -> tuple[Value, ...]:
 class Stage:
     """One loop nest inside the outer loops. Its actions see the same point and run in order."""
 
-    inner: tuple[Symbol, ...]
+    inner: tuple[LoopSymbol, ...]
     """Named r0, r1, …, outermost first; empty for actions done once a point of the outer loops."""
 
     actions: tuple[Action, ...]
@@ -117,7 +117,7 @@ class Group:
     name: str
     """Made of what it computes: `add_gelu_layer_norm`; left out of structural equality."""
 
-    outer: tuple[Symbol, ...]
+    outer: tuple[LoopSymbol, ...]
     """Named i0, i1, …, outermost first; empty when there is one point only."""
 
     locals: tuple[Local, ...] = ()

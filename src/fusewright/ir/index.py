@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from functools import reduce
 from math import gcd, prod
-from typing import Any
+from typing import Any, ClassVar
 
 from fusewright.ir import intervals
 from fusewright.ir.intervals import Bound, Interval
@@ -21,30 +21,23 @@ from fusewright.ir.terms import Printed, printed, text_of
 
 
 class Symbol(Printed):
-    """A named integer: a size (`s0`), a loop variable (`i0`, `r0`) or an index that was loaded
-    (`k0`). Or a real number (`f0`), which stands for itself alone; see `real_symbol`.
-
-    `lower` and `upper` are inclusive bounds. A loop variable also carries its `extent`, an `Index`:
-    it runs over `0 <= symbol < extent`, which holds also where the extent is symbolic.
+    """A named number, of one of three kinds, its subclasses. `lower` and `upper` are inclusive
+    bounds, which `multiple` divides.
     """
 
-    __slots__ = ("extent", "lower", "multiple", "name", "upper")
+    __slots__ = ("lower", "multiple", "name", "upper")
+    letter: ClassVar[str]
+    """What canonical names of the kind begin with."""
 
     def __init__(
-        self,
-        name: str,
-        lower: Bound = None,
-        upper: Bound = None,
-        multiple: int = 1,
-        extent: Index | None = None,
+        self, name: str, lower: Bound = None, upper: Bound = None, multiple: int = 1
     ) -> None:
         self.name = name
         self.lower = lower
         self.upper = upper
         self.multiple = multiple
-        self.extent = extent
         self.text = name
-        self._hash = hash((name, lower, upper, multiple, extent))
+        self._hash = hash((type(self), name, lower, upper, multiple))
 
     def __eq__(self, other: object) -> bool:
         if self is other:
@@ -52,10 +45,10 @@ class Symbol(Printed):
         return (
             isinstance(other, Symbol)
             and self._hash == other._hash
+            and type(self) is type(other)
             and self.name == other.name
             and (self.lower, self.upper, self.multiple)
             == (other.lower, other.upper, other.multiple)
-            and self.extent == other.extent
         )
 
     __hash__ = Printed.__hash__
@@ -67,6 +60,64 @@ class Symbol(Printed):
     def index(self) -> Index:
         """The expression that is this symbol alone."""
         return Index(((1, (self,)),), 0)
+
+    def renamed(self, name: str) -> Symbol:
+        """A symbol of this kind, of which the same is known."""
+        return type(self)(name, self.lower, self.upper, self.multiple)
+
+
+class SizeSymbol(Symbol):
+    """A size (`s0`) or another integer: one that data decides (`u0`), an index that was loaded
+    (`k0`).
+    """
+
+    __slots__ = ()
+    letter = "s"
+
+
+class RealSymbol(Symbol):
+    """A real number that varies (`f0`). It takes part in no index arithmetic: as a value it has
+    type f64, and machine code is passed the 64 bits of its double.
+    """
+
+    __slots__ = ()
+    letter = "f"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+
+    def renamed(self, name: str) -> RealSymbol:
+        return RealSymbol(name)
+
+
+class LoopSymbol(Symbol):
+    """A loop variable (`i0`, `r0`), which runs over `0 <= symbol < extent`. The extent may be
+    symbolic.
+    """
+
+    __slots__ = ("extent",)
+    letter = "i"
+
+    def __init__(self, name: str, extent: IndexLike) -> None:
+        self.extent = as_index(extent)
+        last = self.extent.upper
+        super().__init__(name, 0, None if last is None else last - 1)
+        self._hash = hash((name, self.extent))
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        return (
+            isinstance(other, LoopSymbol)
+            and self._hash == other._hash
+            and self.name == other.name
+            and self.extent == other.extent
+        )
+
+    __hash__ = Printed.__hash__
+
+    def renamed(self, name: str) -> LoopSymbol:
+        return LoopSymbol(name, self.extent)
 
 
 def _operand_text(index: Index) -> str:
@@ -324,16 +375,8 @@ def as_index(value: IndexLike) -> Index:
     return integer(value) if isinstance(value, int) else value.index
 
 
-def loop(name: str, extent: IndexLike) -> Symbol:
-    """A loop variable that runs over `0 <= name < extent`."""
-    extent = as_index(extent)
-    upper = extent.upper
-    return Symbol(name, 0, None if upper is None else upper - 1, extent=extent)
-
-
-def extent(loop: Symbol) -> Index:
+def extent(loop: LoopSymbol) -> Index:
     """How often a loop runs."""
-    assert loop.extent is not None, f"{loop} is not a loop variable"
     return loop.extent
 
 

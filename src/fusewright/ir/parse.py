@@ -13,6 +13,7 @@ from typing import get_args
 from fusewright.ir.dtype import BY_TEXT, DType
 from fusewright.ir.grammar import (
     Reader,
+    at_symbol,
     between,
     read_buffer,
     read_dtype,
@@ -34,7 +35,7 @@ from fusewright.ir.group import (
     Stage,
     Store,
 )
-from fusewright.ir.index import Index, Symbol
+from fusewright.ir.index import Index, LoopSymbol
 from fusewright.ir.lexer import Cursor, Line
 from fusewright.ir.ops import OPERATIONS, Result
 from fusewright.ir.parse_forms import read_outputs, read_row
@@ -269,7 +270,7 @@ def read_program(reader: Reader) -> Program:
     inputs: list[Buffer] = []
 
     def one() -> None:
-        if cursor.peek(1).text == "in":
+        if at_symbol(cursor):
             symbol = read_symbol(cursor)
             cursor.expect("hint")
             sizes.append(SizeFact(symbol, read_number(cursor)))
@@ -332,7 +333,7 @@ def _body(cursor: Cursor, reader: Reader, rows: list[Line]) -> Body:
     kind = "" if form == "pointwise" else cursor.take("name")
     symbols = dict(reader.symbols)
     loops = read_loops(cursor, symbols)
-    over: tuple[Symbol, ...] = ()
+    over: tuple[LoopSymbol, ...] = ()
     if form == "reduce":
         cursor.expect("over")
         over = read_loops(cursor, symbols)

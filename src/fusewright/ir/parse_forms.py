@@ -11,6 +11,7 @@ from fusewright.ir import lines as wrapper
 from fusewright.ir.forms import Piece, parts_of
 from fusewright.ir.grammar import (
     Reader,
+    at_symbol,
     between,
     read_arguments,
     read_buffer,
@@ -95,9 +96,7 @@ def _words(cursor: Cursor, reader: Reader) -> tuple[str, ...]:
 
 
 def _size(cursor: Cursor, reader: Reader) -> str:
-    symbol = (
-        read_symbol(cursor) if cursor.peek(1).text == "in" else size_symbol(_word(cursor, reader))
-    )
+    symbol = read_symbol(cursor) if at_symbol(cursor) else size_symbol(_word(cursor, reader))
     reader.symbols.setdefault(symbol.name, symbol.index)
     return symbol.name
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from fusewright.ir.dtype import DType
 from fusewright.ir.group import Group, Reduce, Stage, Store
-from fusewright.ir.index import Symbol
+from fusewright.ir.index import LoopSymbol
 from fusewright.ir.value import Apply, Cast, Load, Value
 from fusewright.records import record
 
@@ -46,18 +46,18 @@ class MatrixProduct:
     result: str
     """The local that holds an element of the product for the stages behind."""
 
-    rows: Symbol | None
+    rows: LoopSymbol | None
     """The outer loop that only the left operand moves along; None for a single row."""
 
-    columns: Symbol
+    columns: LoopSymbol
     """The outer loop that only the right operand moves along, and results lie next to each other
     along, if along any.
     """
 
-    batches: tuple[Symbol, ...]
+    batches: tuple[LoopSymbol, ...]
     """The other outer loops."""
 
-    depth: Symbol
+    depth: LoopSymbol
     """The loop that is summed over."""
 
     epilogue: tuple[Stage, ...]
@@ -121,7 +121,7 @@ def _is_operand(value: Value) -> bool:
     return isinstance(load, Load) and not load.indirect
 
 
-def _columns(group: Group, own: list[list[Symbol]]) -> Symbol | None:
+def _columns(group: Group, own: list[list[LoopSymbol]]) -> LoopSymbol | None:
     """The loop that one operand alone moves along and most stores run along; else the innermost of
     the right operand's, or of the left one's.
     """

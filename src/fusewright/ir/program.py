@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fusewright.ir.dtype import DType
-from fusewright.ir.index import Index, Symbol, contiguous_strides, integer, product
+from fusewright.ir.index import Index, LoopSymbol, contiguous_strides, integer, product
 from fusewright.ir.origin import Origin
 from fusewright.ir.sizes import SizeFact
 from fusewright.ir.value import Expressions, Value
@@ -105,7 +105,7 @@ class Buffer:
 class Pointwise:
     """One value for each point of the loops."""
 
-    loops: tuple[Symbol, ...]
+    loops: tuple[LoopSymbol, ...]
     """One a dimension of the output, outermost first, named i0, i1, …; each carries its extent."""
 
     value: Value
@@ -115,8 +115,8 @@ class Pointwise:
 class Reduction:
     """One result for each point of `loops`, gathered over all points of `reduction_loops`."""
 
-    loops: tuple[Symbol, ...]
-    reduction_loops: tuple[Symbol, ...]
+    loops: tuple[LoopSymbol, ...]
+    reduction_loops: tuple[LoopSymbol, ...]
     """Named r0, r1, …"""
 
     kind: str
@@ -131,7 +131,7 @@ class Scan:
     `loops`.
     """
 
-    loops: tuple[Symbol, ...]
+    loops: tuple[LoopSymbol, ...]
     kind: str
     value: Value
 
@@ -144,7 +144,7 @@ class Scatter:
     The output buffer takes over the memory of `base`: it is that buffer after the scatter.
     """
 
-    loops: tuple[Symbol, ...]
+    loops: tuple[LoopSymbol, ...]
     base: str
     index: Index
     indirect: tuple[Value, ...]

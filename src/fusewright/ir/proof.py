@@ -20,7 +20,7 @@ from functools import lru_cache, reduce
 from math import lcm
 from typing import Final
 
-from fusewright.ir.index import Compound, Index, Symbol, integer, monomial
+from fusewright.ir.index import Compound, Index, LoopSymbol, SizeSymbol, Symbol, integer, monomial
 from fusewright.ir.relations import Kind, Relation
 from fusewright.ir.terms import without
 
@@ -95,7 +95,7 @@ def minimum_value(index: Index) -> Index:
     """
     ends: dict[Symbol, Index] = {}
     for symbol in index.free():
-        if symbol.extent is None:
+        if not isinstance(symbol, LoopSymbol):
             continue
         step = index.stride(symbol)
         if step is None:
@@ -113,7 +113,7 @@ def counted_from_zero(index: Index) -> Index:
     `s0*s1 - s1` with `s0, s1 >= 2` is `s0*s1 + s0 + 2*s1 + 2` with `s0, s1 >= 0`, never below 2.
     """
     counts = {
-        symbol: Symbol(
+        symbol: SizeSymbol(
             symbol.name, 0, None if symbol.upper is None else symbol.upper - symbol.lower
         ).index
         + symbol.lower

@@ -17,7 +17,7 @@ import torch
 
 from fusewright import philox
 from fusewright.ir.dtype import DType
-from fusewright.ir.index import Compound, Index, Symbol
+from fusewright.ir.index import Compound, Index, LoopSymbol, Symbol
 from fusewright.ir.ops import NUMBER_FUNCTIONS
 from fusewright.ir.program import (
     Body,
@@ -188,9 +188,8 @@ class Evaluation:
             assert result.dtype == wanted, f"{buffer.name}: {result.dtype} stored as {wanted}"
             self.allocate(buffer).copy_(result)
 
-    def extent(self, loop: Symbol) -> int:
+    def extent(self, loop: LoopSymbol) -> int:
         """How many points a loop has."""
-        assert loop.extent is not None, f"{loop} is no loop"
         return self.number(loop.extent)
 
     def _scatter(self, output: Buffer, body: Scatter, grid: Grid, value: Tensor) -> None:
@@ -299,7 +298,7 @@ class Grid:
     """Values of one body at all points of its loops: tensors that broadcast to `extents`."""
 
     evaluation: Evaluation
-    loops: tuple[Symbol, ...]
+    loops: tuple[LoopSymbol, ...]
     extents: tuple[int, ...] = ()
     known: dict[tuple[int, int], Tensor] = field(default_factory=dict)
     """By identity of the value and of the mask under which it is evaluated."""

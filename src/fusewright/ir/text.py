@@ -100,7 +100,7 @@ def render_values(roots: tuple[Value, ...], names: Names = OWN) -> ValueRows:
                 name = f"k{loaded}"
                 loaded += 1
                 if symbol.name != name:
-                    symbols[symbol] = Symbol(name, symbol.lower, symbol.upper).index
+                    symbols[symbol] = symbol.renamed(name).index
             case _:
                 name = f"t{temporaries}"
                 temporaries += 1
@@ -246,12 +246,12 @@ def action_row(stage: Stage, action: Action) -> str:
 def group_sizes(group: Group) -> list[Symbol]:
     """The size symbols that occur in a group, by name."""
     loaded: set[Symbol] = set()
-    indices = [symbol.extent for symbol in group.outer if symbol.extent is not None]
+    indices = [symbol.extent for symbol in group.outer]
     indices += [index for local in group.locals for index in local.size]
     for buffer in (*group.reads, *group.writes):
         indices += layout_indices(buffer.layout)
     for stage in group.stages:
-        indices += [symbol.extent for symbol in stage.inner if symbol.extent is not None]
+        indices += [symbol.extent for symbol in stage.inner]
         indices += [action.index for action in stage.actions if not isinstance(action, Reduce)]
         for value in postorder(action_roots(*stage.actions)):
             indices += value_indices(value)

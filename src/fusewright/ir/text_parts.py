@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from fusewright.ir.index import Index, Symbol, contiguous_strides
+from fusewright.ir.index import Index, LoopSymbol, RealSymbol, Symbol, contiguous_strides
 from fusewright.ir.program import (
     Buffer,
     BufferReference,
@@ -65,7 +65,11 @@ def print_buffer(buffer: Buffer, names: Names = OWN) -> str:
 
 
 def print_symbol(symbol: Symbol) -> str:
-    """A size symbol with what is known of it: `s0 in [2, inf) multiple 8`."""
+    """A symbol of a program with what is known of it: a size as `s0 in [2, inf) multiple 8`, a real
+    number as `f0 real`.
+    """
+    if isinstance(symbol, RealSymbol):
+        return f"{symbol.name} real"
     low = "(-inf" if symbol.lower is None else f"[{symbol.lower}"
     high = "inf)" if symbol.upper is None else f"{symbol.upper}]"
     multiple = f" multiple {symbol.multiple}" if symbol.multiple != 1 else ""
@@ -77,7 +81,7 @@ def print_size(fact: SizeFact) -> str:
     return f"{print_symbol(fact.symbol)} hint {fact.hint}"
 
 
-def print_loops(loops: Sequence[Symbol], names: Names = OWN) -> str:
+def print_loops(loops: Sequence[LoopSymbol], names: Names = OWN) -> str:
     """Loops with their extents, as `[i0<32, i1<s0 + 1]`."""
     return "[" + ", ".join(_loop(symbol, names) for symbol in loops) + "]"
 
@@ -105,8 +109,7 @@ def print_list(indices: Iterable[Index], names: Names = OWN) -> str:
     return "[" + ", ".join(names.index(index) for index in indices) + "]"
 
 
-def _loop(symbol: Symbol, names: Names) -> str:
-    assert symbol.extent is not None, f"{symbol} is no loop variable"
+def _loop(symbol: LoopSymbol, names: Names) -> str:
     renamed = names.symbols.get(symbol)
     name = symbol.name if renamed is None else renamed.text
     return f"{name}<{names.index(symbol.extent)}"
@@ -130,7 +133,7 @@ def sizes_in(indices: Iterable[Index]) -> list[Symbol]:
     while pending:
         for symbol in pending.pop().free() - seen:
             seen.add(symbol)
-            if symbol.extent is not None:
+            if isinstance(symbol, LoopSymbol):
                 pending.append(symbol.extent)
             else:
                 found.add(symbol)

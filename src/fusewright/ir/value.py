@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from fusewright.ir.dtype import DType
-from fusewright.ir.index import Index, IndexLike, Symbol, as_index
+from fusewright.ir.index import Index, IndexLike, SizeSymbol, Symbol, as_index
 from fusewright.ir.ops import OPERATIONS, RANDOM_COST, Result
 from fusewright.ir.proof import proves
 from fusewright.ir.relations import at_least, below
@@ -208,7 +208,7 @@ class Expressions:
     ) -> Indirect:
         """An index that is loaded, as `indirect` makes it, whose symbol has this name."""
         upper = size.upper
-        symbol = Symbol(name, 0, None if upper is None else upper - 1)
+        symbol = SizeSymbol(name, 0, None if upper is None else upper - 1)
         made = Indirect(symbol=symbol, value=value, size=size, wrap=wrap, check=check)
         self._known[("indirect", id(value), size, wrap, check)] = made
         self._indirect[symbol] = made

@@ -64,7 +64,7 @@ from fusewright.ir.group import (
     Store,
     action_roots,
 )
-from fusewright.ir.index import Index, Symbol, contiguous_strides, integer, product
+from fusewright.ir.index import Index, LoopSymbol, Symbol, contiguous_strides, integer, product
 from fusewright.ir.ops import REDUCTION_KINDS
 from fusewright.ir.program import (
     OPAQUE,
@@ -173,10 +173,7 @@ def verify_renamed_group(group: Group, canonical: CanonicalNames) -> Accesses:
     """
     renamed = canonical_group(group, canonical)
     used = {own: named.index for named, own in canonical.sizes}
-    symbols = {
-        own: used.get(own, Symbol(f"{own}_unused", own.lower, own.upper).index)
-        for own in group_sizes(group)
-    }
+    symbols = {own: used.get(own, own.renamed(f"{own}_unused").index) for own in group_sizes(group)}
     layouts = {
         canonical.names.buffer(buffer.name): _substituted(buffer.layout, symbols)
         for buffer in (*group.reads, *group.writes)
@@ -381,7 +378,9 @@ def _scatter(
     return wrong or scope.access(body.base, body.index, indirect=body.indirect)
 
 
-def _reduction_types(kind: str, dtype: DType, over: tuple[Symbol, ...]) -> tuple[DType, ...] | str:
+def _reduction_types(
+    kind: str, dtype: DType, over: tuple[LoopSymbol, ...]
+) -> tuple[DType, ...] | str:
     """The types of a reduction's results, or what is wrong with it."""
     if kind not in REDUCTION_KINDS:
         return f"there is no reduction {kind}"
@@ -405,11 +404,11 @@ def _types(wanted: tuple[DType, ...], given: tuple[DType, ...]) -> str | None:
     return f"the value gives {gives}, the target holds {holds}"
 
 
-def different_loops(loops: Iterable[Symbol]) -> str | None:
+def different_loops(loops: Iterable[LoopSymbol]) -> str | None:
     """Why these cannot be loops around one point: one has no extent, or two have one name."""
     seen: set[str] = set()
     for symbol in loops:
-        if symbol.extent is None:
+        if not isinstance(symbol, LoopSymbol):
             return f"{symbol} is no loop variable: it has no extent"
         if symbol.name in seen:
             return f"two loops are named {symbol}"

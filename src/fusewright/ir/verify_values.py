@@ -19,9 +19,8 @@ from typing import Any
 
 from fusewright.ir.bounds import ALWAYS, Conditions, Verdict, access_conditions, judge_access
 from fusewright.ir.dtype import DType
-from fusewright.ir.index import Index, Symbol
+from fusewright.ir.index import Index, LoopSymbol, RealSymbol, Symbol
 from fusewright.ir.relations import below
-from fusewright.ir.sizes import is_real
 from fusewright.ir.value import (
     Apply,
     Cast,
@@ -95,7 +94,7 @@ class ValueScope:
     """Where a body stands: the memory it may load, its loops, the sizes, what its masks say."""
 
     memory: Mapping[str, Memory]
-    loops: tuple[Symbol, ...]
+    loops: tuple[LoopSymbol, ...]
     sizes: frozenset[Symbol]
     accesses: Accesses
     loaded: set[Symbol] = field(default_factory=set)
@@ -179,7 +178,7 @@ def _constant(value: Constant, scope: ValueScope) -> str | None:
 
 
 def _index(value: IndexValue, scope: ValueScope) -> str | None:
-    reals = [symbol for symbol in value.index.free() if is_real(symbol)]
+    reals = [symbol for symbol in value.index.free() if isinstance(symbol, RealSymbol)]
     if reals and (value.index != reals[0].index or value.dtype is not DType.F64):
         return f"a real number stands alone, as f64: not {value.index} as {value.dtype}"
     if not reals and not value.dtype.is_integer:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from math import prod
 
 from fusewright.ir.group import Accumulate, Reduce, Stage, Store, action_roots
-from fusewright.ir.index import Compound, Index, Symbol, extent, integer
+from fusewright.ir.index import Compound, Index, LoopSymbol, Symbol, integer
 from fusewright.ir.value import (
     IndexValue,
     Indirect,
@@ -31,9 +31,9 @@ def stage_values(stage: Stage) -> Iterator[Value]:
     return postorder(action_roots(*stage.actions))
 
 
-def extent_hint(symbol: Symbol) -> int:
+def extent_hint(symbol: LoopSymbol) -> int:
     """The number of turns of a loop, guessed where it is symbolic."""
-    count = extent(symbol)
+    count = symbol.extent
     return int(count) if count.is_constant else ASSUMED_EXTENT
 
 
@@ -58,7 +58,9 @@ class Dependences:
         symbols = frozenset[Symbol]().union(*(self._known[id(child)] for child in children(node)))
         match node:
             case Load(index=index) | IndexValue(index=index) | Random(position=index):
-                return symbols | {symbol for symbol in index.free() if symbol.extent is not None}
+                return symbols | {
+                    symbol for symbol in index.free() if isinstance(symbol, LoopSymbol)
+                }
         return symbols
 
 

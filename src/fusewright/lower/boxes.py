@@ -33,7 +33,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from fusewright.ir.dtype import DType
-from fusewright.ir.index import Index, Symbol, contiguous_strides, integer, product
+from fusewright.ir.index import Index, LoopSymbol, contiguous_strides, integer, product
 from fusewright.ir.ops import OPERATIONS
 from fusewright.ir.origin import Origin
 from fusewright.ir.program import Buffer, Layout
@@ -196,7 +196,7 @@ def memory_strides(size: Sequence[Index], stride: Sequence[Index]) -> tuple[Inde
 
 
 def strided_layout(
-    element: Index, loops: Sequence[Symbol], size: tuple[Index, ...], dtype: DType, device: str
+    element: Index, loops: Sequence[LoopSymbol], size: tuple[Index, ...], dtype: DType, device: str
 ) -> Layout | None:
     """The layout in which position `loops` is element `element`; None if no size-and-stride layout
     is that.

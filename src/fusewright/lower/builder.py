@@ -15,11 +15,12 @@ from fusewright.ir.dtype import DType
 from fusewright.ir.index import (
     Index,
     IndexLike,
+    LoopSymbol,
+    RealSymbol,
     Symbol,
     as_index,
     contiguous_strides,
     integer,
-    loop,
 )
 from fusewright.ir.origin import Origin
 from fusewright.ir.program import (
@@ -87,7 +88,7 @@ class Builder:
     lazy: list[Storage] = field(default_factory=list)
     """Storages that were made lazily, in order; some are realised by now."""
 
-    _loops: dict[tuple[str, tuple[Index, ...]], tuple[tuple[Symbol, ...], Position]] = field(
+    _loops: dict[tuple[str, tuple[Index, ...]], tuple[tuple[LoopSymbol, ...], Position]] = field(
         default_factory=dict
     )
     _known: dict[tuple[Any, ...], Any] = field(default_factory=dict)
@@ -106,7 +107,7 @@ class Builder:
 
     # Loops ---------------------------------------------------------------------------------------
 
-    def loops(self, size: tuple[Index, ...], prefix: str = "i") -> tuple[Symbol, ...]:
+    def loops(self, size: tuple[Index, ...], prefix: str = "i") -> tuple[LoopSymbol, ...]:
         """The loops i0, i1, … (or r0, r1, …) over `size`."""
         return self._loops_and_position(size, prefix)[0]
 
@@ -116,10 +117,10 @@ class Builder:
 
     def _loops_and_position(
         self, size: tuple[Index, ...], prefix: str
-    ) -> tuple[tuple[Symbol, ...], Position]:
+    ) -> tuple[tuple[LoopSymbol, ...], Position]:
         known = self._loops.get((prefix, size))
         if known is None:
-            loops = tuple(loop(f"{prefix}{k}", extent) for k, extent in enumerate(size))
+            loops = tuple(LoopSymbol(f"{prefix}{k}", extent) for k, extent in enumerate(size))
             position = tuple(
                 integer(0) if extent == 1 else symbol.index
                 for symbol, extent in zip(loops, size, strict=True)
@@ -343,16 +344,16 @@ class Builder:
         self.origins[made.name] = box.storage.origins
         return self.input(made)
 
-    def real_symbol(self, number: Real) -> Symbol:
+    def real_symbol(self, number: Real) -> RealSymbol:
         """The symbol that stands for a real number. One that has to be computed is by the wrapper:
         before everything else, unless it takes a size that is found out on the way.
         """
         match number:
-            case Real("float", (Symbol() as symbol,)):
+            case Real("float", (RealSymbol() as symbol,)):
                 return self.sizes.new_real(symbol, symbol)
         return self.remember(("real", number), lambda: self._compute_real(number))
 
-    def _compute_real(self, number: Real) -> Symbol:
+    def _compute_real(self, number: Real) -> RealSymbol:
         operands = tuple([self._number_operand(operand) for operand in number.operands])
         found_out = {s.name for s in self.statements if isinstance(s, NumberStatement)}
         free = {s.name for each in operands if isinstance(each, Index) for s in each.free()}
@@ -367,7 +368,7 @@ class Builder:
                 return Literal(number)
             case Index():
                 return self.sizes.use(number)
-            case Symbol():
+            case RealSymbol():
                 return self.sizes.new_real(number, number).index
         return self.real_symbol(number).index
 

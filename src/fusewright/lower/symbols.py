@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 import torch
 
-from fusewright.ir.index import Index, Symbol, integer
-from fusewright.ir.sizes import SizeFact, real_symbol
+from fusewright.ir.index import Index, RealSymbol, Symbol, integer
+from fusewright.ir.sizes import SizeFact
 from fusewright.symbolic.facts import ShapeFacts
 from fusewright.symbolic.nodes import free_symbols, index_of
 from fusewright.symbolic.real import Operand, Real, evaluate, with_indices
@@ -42,14 +42,14 @@ class SizeTable:
         resolved = with_indices(number.node.number, self._numbers.resolve)
         return resolved if isinstance(resolved, float | Real) else Real("float", (resolved,))
 
-    def new_real(self, number: Operand, symbol: Symbol | None = None) -> Symbol:
+    def new_real(self, number: Operand, symbol: RealSymbol | None = None) -> RealSymbol:
         """The symbol of a real number that the program is given or computes, by default a new
         one.
         """
         place = len(self.facts)
         while f"f{place}" in self.facts:
             place += 1
-        symbol = symbol or real_symbol(f"f{place}")
+        symbol = symbol or RealSymbol(f"f{place}")
         hint = evaluate(number, self._numbers.hints)
         self.facts.setdefault(symbol.name, SizeFact(symbol, hint))
         return symbol
@@ -70,12 +70,12 @@ class SizeTable:
         return tuple(self.index(size) for size in sizes)
 
 
-def real_input(number: torch.SymFloat, position: int) -> Symbol:
+def real_input(number: torch.SymFloat, position: int) -> RealSymbol:
     """The symbol of a real number that a graph is given at this position, whole, where forward has
     computed it for backward.
     """
     given = number.node.number
-    return given if isinstance(given, Symbol) else real_symbol(f"f_{position}")
+    return given if isinstance(given, RealSymbol) else RealSymbol(f"f_{position}")
 
 
 def hint(index: Index, facts: dict[str, SizeFact]) -> int:

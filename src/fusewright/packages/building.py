@@ -418,7 +418,7 @@ class _Call:
             relation = assumption.relation
             if not isinstance(relation, Relation):
                 raise Unsupported("a number that varies is no integer", self.place)
-            named = {s: Symbol(places[s.name]).index for s in relation.free()}
+            named = {s: s.renamed(places[s.name]).index for s in relation.free()}
             words = str(Relation(relation.kind, relation.difference.substitute(named)))
             yield {
                 "kind": relation.kind.value,

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fusewright.ir.index import Index, Symbol, extent, integer
+from fusewright.ir.index import Index, LoopSymbol, Symbol, integer
 from fusewright.records import field, record, replace
 from fusewright.schedule.nest import Access, Nest, Piece
 
@@ -27,7 +27,7 @@ from fusewright.schedule.nest import Access, Nest, Piece
 class Axis:
     """A loop, or a part of one after splitting, as it steps through memory."""
 
-    loop: Symbol
+    loop: LoopSymbol
     extent: Index
     stride: Index
     weight: Index
@@ -49,10 +49,10 @@ class Side:
     """
 
     nest: Nest
-    parts: dict[Symbol, list[tuple[Symbol, Index]]] = field(default_factory=dict)
+    parts: dict[Symbol, list[tuple[LoopSymbol, Index]]] = field(default_factory=dict)
     """New loop and its weight."""
 
-    demoted: list[Symbol] = field(default_factory=list)
+    demoted: list[LoopSymbol] = field(default_factory=list)
     """New loops that were outer and are inner now."""
 
     def renaming(self) -> dict[Symbol, Index]:
@@ -64,7 +64,7 @@ class Side:
             places[old] = total
         return places
 
-    def demoted_loops(self) -> list[Symbol]:
+    def demoted_loops(self) -> list[LoopSymbol]:
         """The old loops that `demoted` are parts of."""
         gone = set(self.demoted)
         return [old for old in self.nest.outer if gone & {new for new, _ in self.parts[old]}]
@@ -80,7 +80,7 @@ class Alignment:
     for.
     """
 
-    outer: tuple[Symbol, ...]
+    outer: tuple[LoopSymbol, ...]
     left_side: Side
     right_side: Side
 
@@ -116,7 +116,7 @@ def _axes(nest: Nest, piece: Piece, access: Access) -> list[Axis] | None:
         stride = nest.analysis.stride(access.index, symbol)
         if stride is None or any(s in loops for s in stride.free()):
             return None
-        axes.append(Axis(symbol, extent(symbol), stride, integer(1)))
+        axes.append(Axis(symbol, symbol.extent, stride, integer(1)))
     return sorted(axes, key=lambda axis: nest.analysis.hint(axis.stride))
 
 
@@ -167,7 +167,7 @@ class _Builder:
 
     def __init__(self, left: Nest, right: Nest) -> None:
         self.left, self.right = Side(left), Side(right)
-        self.outer: list[Symbol] = []
+        self.outer: list[LoopSymbol] = []
         self.taken = set(left.symbols | right.symbols)
         self.chosen: set[str] = set()
 
@@ -197,10 +197,10 @@ class _Builder:
         elif right_outer:
             self.right.demoted.append(new)
 
-    def _choose(self, left: Axis, right: Axis, is_outer: bool) -> Symbol:
+    def _choose(self, left: Axis, right: Axis, is_outer: bool) -> LoopSymbol:
         """A loop of either side that is kept whole, else a fresh one."""
         for axis, nest in ((left, self.left.nest), (right, self.right.nest)):
-            whole = axis.extent == extent(axis.loop)
+            whole = axis.extent == axis.loop.extent
             if (
                 whole
                 and (axis.loop in nest.outer) == is_outer
@@ -223,12 +223,12 @@ class _Builder:
                 self._demote(self.left, symbol, self.right)
             else:
                 rest.remove(partner)
-                size = extent(symbol)
+                size = symbol.extent
                 self._place(Axis(symbol, size, one, one), Axis(partner, size, one, one))
         for symbol in rest:
             self._demote(self.right, symbol, self.left)
 
-    def _demote(self, side: Side, symbol: Symbol, other: Side) -> None:
+    def _demote(self, side: Side, symbol: LoopSymbol, other: Side) -> None:
         """Give an outer loop the name of an inner loop of the other side that is as long, if one is
         free.
         """
@@ -236,12 +236,12 @@ class _Builder:
         free = (s for s in inner if s.extent == symbol.extent and s not in other.parts)
         new = next((s for s in free if s.name not in self.chosen), None)
         if new is None:
-            new = self._fresh("r", extent(symbol))
+            new = self._fresh("r", symbol.extent)
         self.chosen.add(new.name)
         side.parts[symbol] = [(new, integer(1))]
         side.demoted.append(new)
 
-    def _fresh(self, prefix: str, size: Index) -> Symbol:
+    def _fresh(self, prefix: str, size: Index) -> LoopSymbol:
         number = 0
         while f"{prefix}{number}" in self.taken:
             number += 1
@@ -249,7 +249,7 @@ class _Builder:
         return self.left.nest.analysis.loop(f"{prefix}{number}", size)
 
 
-def _separate(side: Side, fresh: Callable[[str, Index], Symbol]) -> None:
+def _separate(side: Side, fresh: Callable[[str, Index], LoopSymbol]) -> None:
     """Rename inner loops that stay, where a loop that comes beside them bears the same name."""
     for piece in side.nest.pieces:
         arriving = {symbol.name for symbol in side.demoted}
@@ -257,10 +257,10 @@ def _separate(side: Side, fresh: Callable[[str, Index], Symbol]) -> None:
             arriving.update(new.name for new, _ in side.parts.get(symbol, ()))
         for symbol in piece.inner:
             if symbol not in side.parts and symbol.name in arriving:
-                side.parts[symbol] = [(fresh("r", extent(symbol)), integer(1))]
+                side.parts[symbol] = [(fresh("r", symbol.extent), integer(1))]
 
 
-def _apply(side: Side, outer: tuple[Symbol, ...]) -> Nest:
+def _apply(side: Side, outer: tuple[LoopSymbol, ...]) -> Nest:
     if side.is_unchanged():
         return side.nest if outer == side.nest.outer else replace(side.nest, outer=outer)
     renaming = side.renaming()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from fusewright.ir.index import Index, Symbol, loop, product
+from fusewright.ir.index import Index, LoopSymbol, Symbol, product
 from fusewright.ir.limits import Limits, LimitsOf, limits_of_cpu
 from fusewright.ir.program import Buffer, CallOperator, Layout, Program
 from fusewright.ir.raising import value_may_raise
@@ -43,7 +43,7 @@ class Analysis:
         self._products: dict[tuple[Index, ...], Index] = {}
         self._strides: dict[tuple[Index, Symbol], Index | None] = {}
         self._elements_at: dict[object, Index] = {}
-        self._loops: dict[tuple[str, Index], Symbol] = {}
+        self._loops: dict[tuple[str, Index], LoopSymbol] = {}
         self._nodes: dict[int, tuple[Value, ...]] = {}
         self._loads: dict[int, tuple[Load, ...]] = {}
         self._indices: dict[int, tuple[Index, ...]] = {}
@@ -83,7 +83,7 @@ class Analysis:
         """`index` with loops replaced."""
         return self.expressions.substitute_index(index, renaming)
 
-    def element(self, layout: Layout, loops: tuple[Symbol, ...]) -> Index:
+    def element(self, layout: Layout, loops: tuple[LoopSymbol, ...]) -> Index:
         """The element at the point of the loops, one a dimension."""
         key = (layout.offset, layout.stride, loops)
         index = self._elements_at.get(key)
@@ -92,12 +92,12 @@ class Analysis:
             index = self._elements_at[key] = layout.index(point)
         return index
 
-    def loop(self, name: str, extent: Index) -> Symbol:
+    def loop(self, name: str, extent: Index) -> LoopSymbol:
         """A loop variable; the same object for the same name and extent."""
         key = (name, extent)
         symbol = self._loops.get(key)
         if symbol is None:
-            symbol = self._loops[key] = loop(name, extent)
+            symbol = self._loops[key] = LoopSymbol(name, extent)
         return symbol
 
     def hint(self, index: Index) -> int:

@@ -13,7 +13,7 @@ steps that lie near each other are batched, so that no buffer has to live much l
 
 from __future__ import annotations
 
-from fusewright.ir.index import Symbol
+from fusewright.ir.index import LoopSymbol
 from fusewright.schedule.fusion import Graph, join, why_not_join
 from fusewright.schedule.nest import Nest
 
@@ -25,7 +25,7 @@ def batch(graph: Graph) -> None:
     """Join each nest of stores with the nearest one before it, on its device, that has the same
     loops. Changes `graph` in place.
     """
-    latest: dict[tuple[str, tuple[Symbol, ...]], int] = {}
+    latest: dict[tuple[str, tuple[LoopSymbol, ...]], int] = {}
     for number in range(len(graph.steps)):
         nest = graph.nest(number)
         if nest is None or not nest.is_pointwise or any(piece.inner for piece in nest.pieces):

@@ -24,7 +24,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Iterator, Sequence
 
-from fusewright.ir.index import Symbol, extent
+from fusewright.ir.index import LoopSymbol, extent
 from fusewright.records import record, replace
 from fusewright.schedule.align import Alignment, align
 from fusewright.schedule.analysis import Analysis
@@ -304,7 +304,7 @@ def _misses(left: Nest, right: Nest, alignment: Alignment) -> str | None:
 def _too_serial(left: Nest, right: Nest, alignment: Alignment) -> str | None:
     """Whether too few points of outer loops would be left for the work."""
     analysis = left.analysis
-    points = analysis.points(extent(symbol) for symbol in alignment.outer)
+    points = analysis.points(symbol.extent for symbol in alignment.outer)
     limits = analysis.limits_of(left.device)
     if points >= limits.parallel_points:
         return None
@@ -343,7 +343,7 @@ def _work(nest: Nest) -> int:
 
 
 def join(
-    graph: Graph, first: int, second: int, outer: tuple[Symbol, ...], pieces: Iterable[Piece]
+    graph: Graph, first: int, second: int, outer: tuple[LoopSymbol, ...], pieces: Iterable[Piece]
 ) -> None:
     """Put one nest of all `pieces` in the place of `first`; `second` is gone."""
     ordered = tuple(sorted(pieces, key=lambda piece: piece.position))

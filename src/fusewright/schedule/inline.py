@@ -126,7 +126,7 @@ def _reads_all(nest: Nest, reader: Piece, load: Load, buffer: str) -> bool:
         symbol = steps.get(reached)
         if symbol is None:
             return False
-        reached = reached * extent(symbol)
+        reached = reached * symbol.extent
     size = analysis.product(analysis.buffers[buffer].layout.size)
     origin = analysis.substitute(load.index, {symbol: integer(0) for symbol in loops})
     return reached == size and origin == integer(0)

@@ -7,11 +7,11 @@ element like `128*j + 5` index arithmetic simplifies that to `i0 = j`, `i1 = 5`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 
 from fusewright.ir.bounds import ALWAYS, Conditions
-from fusewright.ir.index import Compound, Index, Symbol, extent, integer
+from fusewright.ir.index import Compound, Index, LoopSymbol, Symbol, integer
 from fusewright.ir.proof import proves
 from fusewright.ir.relations import at_least, below
 from fusewright.schedule.analysis import Analysis
@@ -21,7 +21,7 @@ ZERO = integer(0)
 
 def loops_of_element(
     write: Index,
-    loops: Sequence[Symbol],
+    loops: Sequence[LoopSymbol],
     element: Index,
     analysis: Analysis,
     conditions: Conditions = ALWAYS,
@@ -32,7 +32,7 @@ def loops_of_element(
     Each stride must be a multiple of the whole way of all loops of smaller stride, which is proved,
     not assumed. `conditions` hold wherever the element is read (`ir.bounds`).
     """
-    steps: list[tuple[Symbol, Index]] = []
+    steps: list[tuple[LoopSymbol, Index]] = []
     for symbol in loops:
         stride = analysis.stride(write, symbol)
         if stride is None or stride.free() & set(loops):
@@ -44,7 +44,7 @@ def loops_of_element(
     rest = element - analysis.substitute(write, dict.fromkeys(loops, ZERO))
     for divide in (_rounded, _floored):
         digits = _digits(steps, rest, divide)
-        if digits is not None and _are_within(digits, conditions):
+        if digits is not None and _are_within(loops, digits, conditions):
             return digits
     values: dict[Symbol, Index] = {}
     for symbol, stride in steps:
@@ -54,7 +54,7 @@ def loops_of_element(
 
 
 def _digits(
-    steps: list[tuple[Symbol, Index]], element: Index, divide: Callable[[int, int], int]
+    steps: list[tuple[LoopSymbol, Index]], element: Index, divide: Callable[[int, int], int]
 ) -> dict[Symbol, Index] | None:
     """The multiples of each constant stride that stand in `element`, without any carrying.
 
@@ -79,18 +79,21 @@ def _floored(number: int, step: int) -> int:
     return number // step
 
 
-def _are_within(digits: dict[Symbol, Index], conditions: Conditions) -> bool:
+def _are_within(
+    loops: Iterable[LoopSymbol], digits: Mapping[Symbol, Index], conditions: Conditions
+) -> bool:
     """Whether every loop is proved to be in its range."""
     return all(
-        proves(at_least(digit, 0), conditions) and proves(below(digit, extent(symbol)), conditions)
-        for symbol, digit in digits.items()
+        proves(at_least(digits[loop], 0), conditions)
+        and proves(below(digits[loop], loop.extent), conditions)
+        for loop in loops
     )
 
 
-def _are_nested(steps: list[tuple[Symbol, Index]]) -> bool:
+def _are_nested(steps: list[tuple[LoopSymbol, Index]]) -> bool:
     """Whether each stride is a multiple of the whole way of the loop that steps less."""
     for (_, outer), (symbol, inner) in pairwise(steps):
-        whole = extent(symbol) * inner
+        whole = symbol.extent * inner
         if outer == 0 or whole == 0 or outer % whole != 0:
             return False
     return all(proves(at_least(stride, 1)) for _, stride in steps)

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import ClassVar
 
-from fusewright.ir.index import Index, Symbol, integer
+from fusewright.ir.index import Index, LoopSymbol, Symbol, integer
 from fusewright.ir.products import DOT
 from fusewright.ir.program import (
     ComputedBuffer,
@@ -73,7 +73,7 @@ class Piece:
     """The way in which a scatter combines a value with the one in memory."""
 
     writes: tuple[Access, ...]
-    inner: tuple[Symbol, ...] = ()
+    inner: tuple[LoopSymbol, ...] = ()
     value: Value
     place: Value | None = None
     """The element that a scatter writes, as an index value."""
@@ -108,7 +108,9 @@ class Piece:
         for write in self.writes:
             yield write.index
 
-    def rename(self, renaming: Renaming, inner: tuple[Symbol, ...], analysis: Analysis) -> Piece:
+    def rename(
+        self, renaming: Renaming, inner: tuple[LoopSymbol, ...], analysis: Analysis
+    ) -> Piece:
         """The piece with loop variables replaced, inside the inner loops `inner`."""
         if all(symbol.index == index for symbol, index in renaming.items()):
             return self if inner == self.inner else replace(self, inner=inner)
@@ -128,7 +130,7 @@ class Nest:
 
     form: ClassVar = "nest {outer:loops}"
 
-    outer: tuple[Symbol, ...]
+    outer: tuple[LoopSymbol, ...]
     pieces: tuple[Piece, ...]
     """The pieces, in the order of their statements."""
 
@@ -209,7 +211,7 @@ def nest_of(statement: ComputedBuffer, position: int, analysis: Analysis) -> Nes
 
 def _piece_of(
     statement: ComputedBuffer, position: int, analysis: Analysis
-) -> tuple[tuple[Symbol, ...], tuple[Symbol, ...], Piece]:
+) -> tuple[tuple[LoopSymbol, ...], tuple[LoopSymbol, ...], Piece]:
     """Outer loops, inner loops, and the piece."""
     match statement.body:
         case Pointwise(loops=loops, value=value):
@@ -238,7 +240,7 @@ def _piece_of(
 
 
 def _writes(
-    statement: ComputedBuffer, loops: tuple[Symbol, ...], analysis: Analysis
+    statement: ComputedBuffer, loops: tuple[LoopSymbol, ...], analysis: Analysis
 ) -> tuple[Access, ...]:
     return tuple(Access(b.name, analysis.element(b.layout, loops)) for b in statement.outputs)
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from fusewright.ir.index import Index, Symbol, contiguous_strides, integer, loop
+from fusewright.ir.index import Index, LoopSymbol, contiguous_strides, integer
 from fusewright.ir.limits import ProductSizes
 from fusewright.ir.products import DOT
 from fusewright.ir.program import (
@@ -167,8 +167,8 @@ def _product(call: Call, output: Buffer, analysis: Analysis) -> ComputedBuffer:
     return ComputedBuffer(outputs=(output,), body=body)
 
 
-def _loops(size: tuple[Index, ...], prefix: str) -> tuple[Symbol, ...]:
-    return tuple(loop(f"{prefix}{number}", extent) for number, extent in enumerate(size))
+def _loops(size: tuple[Index, ...], prefix: str) -> tuple[LoopSymbol, ...]:
+    return tuple(LoopSymbol(f"{prefix}{number}", extent) for number, extent in enumerate(size))
 
 
 def _between(output: Buffer, analysis: Analysis) -> Buffer:

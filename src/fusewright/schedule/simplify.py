@@ -24,17 +24,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
 
-from fusewright.ir.index import Index, Symbol, extent, integer
+from fusewright.ir.index import Index, LoopSymbol, Symbol, extent, integer
 from fusewright.records import record, replace
 from fusewright.schedule.analysis import Analysis
 from fusewright.schedule.nest import ORDERED_KINDS, Nest
 
-Loops = tuple[Symbol, ...]
+Loops = tuple[LoopSymbol, ...]
 
 Accesses = tuple[tuple[Index, int], ...]
 """Indices of accesses to memory, each with the bytes of the buffer behind it."""
 
-Chains = Mapping[Symbol, Loops]
+Chains = Mapping[LoopSymbol, Loops]
 """Loops that become one, by the outermost of them."""
 
 
@@ -79,7 +79,7 @@ def _plan(nest: Nest, accesses: Accesses, indices: Iterable[Index]) -> Plan:
     new = {s: nest.analysis.loop(name, sizes[s]) for s, name in names.items()}
     everywhere = (*nest.outer, *(s for piece in nest.pieces for s in piece.inner))
     # Unit loops become 0. Of loops that merge the innermost becomes the new loop, the others 0.
-    renaming = dict.fromkeys(everywhere, integer(0))
+    renaming: dict[Symbol, Index] = dict.fromkeys(everywhere, integer(0))
     for first, chain in chains.items():
         renaming[chain[-1]] = new[first].index
     new_outer = tuple(new[s] for s in outer if s in new)
@@ -170,7 +170,7 @@ def _stride_hint(index: Index, symbol: Symbol, analysis: Analysis) -> int:
     irregular.
     """
     stride = analysis.stride(index, symbol)
-    if stride is None or any(s.extent is not None for s in stride.free()):
+    if stride is None or any(isinstance(s, LoopSymbol) for s in stride.free()):
         return 1 << 40
     return abs(analysis.hint(stride))
 
@@ -182,7 +182,7 @@ def _chains(lists: Mapping[Loops, None], indices: Sequence[Index], analysis: Ana
     """Every loop, with those inside it that it merges with: neighbours that every access walks as
     one.
     """
-    chains: dict[Symbol, Loops] = {}
+    chains: dict[LoopSymbol, Loops] = {}
     for loops in lists:
         run: Loops = ()
         for symbol in loops:
@@ -195,7 +195,7 @@ def _chains(lists: Mapping[Loops, None], indices: Sequence[Index], analysis: Ana
     return chains
 
 
-def _always_together(before: Symbol, after: Symbol, lists: Mapping[Loops, None]) -> bool:
+def _always_together(before: LoopSymbol, after: LoopSymbol, lists: Mapping[Loops, None]) -> bool:
     """Whether every list of loops that has one of the two has both, side by side."""
     for symbols in lists:
         if before in symbols or after in symbols:
@@ -205,17 +205,17 @@ def _always_together(before: Symbol, after: Symbol, lists: Mapping[Loops, None])
     return True
 
 
-def _walks_as_one(index: Index, before: Symbol, after: Symbol, analysis: Analysis) -> bool:
+def _walks_as_one(index: Index, before: LoopSymbol, after: LoopSymbol, analysis: Analysis) -> bool:
     outer, inner = analysis.stride(index, before), analysis.stride(index, after)
     if outer is None or inner is None:
         return False
-    return outer == analysis.product((extent(after), inner))
+    return outer == analysis.product((after.extent, inner))
 
 
 # Names --------------------------------------------------------------------------------------------
 
 
-def _names(outer: Loops, inner: Iterable[Loops], chains: Chains) -> dict[Symbol, str]:
+def _names(outer: Loops, inner: Iterable[Loops], chains: Chains) -> dict[LoopSymbol, str]:
     """A name for each chain: i0, i1, … or the lowest r0, r1, … that is free beside the loops it
     stands with.
     """

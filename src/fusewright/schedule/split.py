@@ -24,7 +24,7 @@ from collections.abc import Callable
 from math import inf
 
 from fusewright.ir.dtype import DType
-from fusewright.ir.index import Index, Symbol, contiguous_strides, extent, loop
+from fusewright.ir.index import Index, LoopSymbol, Symbol, contiguous_strides, extent
 from fusewright.ir.limits import Limits
 from fusewright.ir.program import Buffer, ComputedBuffer, Layout, Program, Reduction, Statement
 from fusewright.ir.value import Number, Value
@@ -58,8 +58,8 @@ def _split(
     if not isinstance(statement, ComputedBuffer) or not isinstance(statement.body, Reduction):
         return None
     body = statement.body
-    points = analysis.points(extent(symbol) for symbol in body.loops)
-    reduced = analysis.points(extent(symbol) for symbol in body.reduction_loops)
+    points = analysis.points(symbol.extent for symbol in body.loops)
+    reduced = analysis.points(symbol.extent for symbol in body.reduction_loops)
     if body.kind not in _KINDS or points == 0 or points * reduced < LARGE:
         return None
     limits = analysis.limits(statement.outputs[0].name)
@@ -83,20 +83,20 @@ def _lanes(body: Reduction, limits: Limits, analysis: Analysis) -> int:
     indices = [load.index for load in analysis.loads(body.value)]
     every = (*body.loops, *body.reduction_loops)
 
-    def contiguous(loops: tuple[Symbol, ...]) -> tuple[int, Symbol | None]:
+    def contiguous(loops: tuple[LoopSymbol, ...]) -> tuple[int, LoopSymbol | None]:
         """Elements of loads that are contiguous along one of the loops, and the first of those."""
         elements, along = 0, None
         for symbol in loops:
             for index in indices:
                 if analysis.stride(index, symbol) == 1:
-                    elements += analysis.points(extent(s) for s in every if s in index.free())
+                    elements += analysis.points(s.extent for s in every if s in index.free())
                     along = along or symbol
         return elements, along
 
     across, along = contiguous(body.loops)
     if along is None or contiguous(body.reduction_loops)[0] >= limits.across_share * across:
         return 1
-    return max(1, min(limits.lanes, analysis.hint(extent(along))))
+    return max(1, min(limits.lanes, analysis.hint(along.extent)))
 
 
 def _partial_and_total(
@@ -111,20 +111,23 @@ def _partial_and_total(
     `chunk_first`, else the innermost; and their combination.
     """
     (output,) = statement.outputs
-    cut = max(body.reduction_loops, key=lambda symbol: analysis.hint(extent(symbol)))
-    chunks = _chunks(extent(cut), min(count, analysis.hint(extent(cut))))
-    length = (extent(cut) + chunks - 1) // chunks
+    cut = max(body.reduction_loops, key=lambda symbol: analysis.hint(symbol.extent))
+    chunks = _chunks(cut.extent, min(count, analysis.hint(cut.extent)))
+    length = (cut.extent + chunks - 1) // chunks
     remaining = tuple(
-        loop(f"i{place + chunk_first}", extent(symbol)) for place, symbol in enumerate(body.loops)
+        LoopSymbol(f"i{place + chunk_first}", symbol.extent)
+        for place, symbol in enumerate(body.loops)
     )
-    chunk = loop("i0" if chunk_first else f"i{len(remaining)}", chunks)
-    rest = loop(cut.name, length)
+    chunk = LoopSymbol("i0" if chunk_first else f"i{len(remaining)}", chunks)
+    rest = LoopSymbol(cut.name, length)
     place = chunk.index * length + rest.index
     make = analysis.expressions
-    renamed = {old: new.index for old, new in zip(body.loops, remaining, strict=True) if old != new}
+    renamed: dict[Symbol, Index] = {
+        old: new.index for old, new in zip(body.loops, remaining, strict=True) if old != new
+    }
     value = make.substitute(body.value, {**renamed, cut: place})
-    if length * chunks != extent(cut):
-        inside = make.apply("lt", make.index(place), make.index(extent(cut)))
+    if length * chunks != cut.extent:
+        inside = make.apply("lt", make.index(place), make.index(cut.extent))
         value = make.masked(inside, value, neutral(body.kind, value.dtype))
     loops = (chunk, *remaining) if chunk_first else (*remaining, chunk)
     size = tuple(map(extent, loops))
@@ -152,7 +155,7 @@ def _partial_and_total(
 def _total(
     body: Reduction, partial: Buffer, chunks: int, analysis: Analysis, *, chunk_first: bool
 ) -> Reduction:
-    over = loop("r0", chunks)
+    over = LoopSymbol("r0", chunks)
     point = (over, *body.loops) if chunk_first else (*body.loops, over)
     place = partial.layout.index(tuple(symbol.index for symbol in point))
     value: Value = analysis.expressions.load(partial.name, place, partial.layout.dtype)

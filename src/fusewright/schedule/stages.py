@@ -36,7 +36,7 @@ from fusewright.ir.group import (
     Store,
     action_roots,
 )
-from fusewright.ir.index import Index, Symbol, contiguous_strides, extent, integer
+from fusewright.ir.index import Index, LoopSymbol, contiguous_strides, extent, integer
 from fusewright.ir.origin import Origin
 from fusewright.ir.program import Buffer
 from fusewright.ir.value import Load, Value
@@ -162,11 +162,11 @@ class _Placement:
         loads = len(self.analysis.loads(source.value))
         return cheap and loads <= (1 if source.in_memory else RECOMPUTED_LOADS)
 
-    def _takes_row(self, inner: tuple[Symbol, ...], load: Load) -> bool:
+    def _takes_row(self, inner: tuple[LoopSymbol, ...], load: Load) -> bool:
         """Whether a row of these loops fits beside those that there are; it is then one of them."""
         size = integer(load.dtype.bytes)
         for symbol in inner:
-            size = size * extent(symbol)
+            size = size * symbol.extent
         if size.upper is None or size.upper > self.analysis.limits_of(self.device).row_bytes:
             return False
         if self.bytes_of_rows + size.upper > ALL_ROWS_BYTES:
@@ -184,7 +184,7 @@ class _Placement:
         return self.analysis.expressions.load(local.name, index, local.dtype)
 
 
-def row_index(inner: tuple[Symbol, ...]) -> Index:
+def row_index(inner: tuple[LoopSymbol, ...]) -> Index:
     """The row-major position of a point of the inner loops."""
     total = ZERO
     for symbol, stride in zip(inner, contiguous_strides(map(extent, inner)), strict=True):
@@ -199,9 +199,9 @@ def _stages(placed: list[Placed], analysis: Analysis) -> tuple[Stage, ...]:
     """One stage for each level and loops; results of reductions that memory needs are stored one
     level later.
     """
-    actions_of: dict[tuple[int, tuple[Symbol, ...]], list[Action]] = {}
+    actions_of: dict[tuple[int, tuple[LoopSymbol, ...]], list[Action]] = {}
 
-    def add(level: int, inner: tuple[Symbol, ...], action: Action) -> None:
+    def add(level: int, inner: tuple[LoopSymbol, ...], action: Action) -> None:
         actions_of.setdefault((level, inner), []).append(action)
 
     for item in placed:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from fusewright.ir.group import Accumulate, Group, Store
-from fusewright.ir.index import Index, integer
+from fusewright.ir.index import Index, LoopSymbol, integer
 from fusewright.ir.program import Buffer
 from fusewright.ir.value import Load, Value, postorder
 from fusewright.records import record
@@ -63,7 +63,7 @@ def _visited(index: Index, value: Value) -> Index:
                 symbols |= inner.index.free()
     total = integer(1)
     for symbol in symbols:
-        if symbol.extent is not None:
+        if isinstance(symbol, LoopSymbol):
             total = total * symbol.extent
     return total
 

@@ -13,11 +13,11 @@ from math import lcm
 from typing import TYPE_CHECKING, TypeGuard
 
 from fusewright.errors import DataDependent, Location
-from fusewright.ir.index import Compound, Index, Symbol, integer
+from fusewright.ir.index import Compound, Index, RealSymbol, SizeSymbol, Symbol, integer
 from fusewright.ir.intervals import Bound
 from fusewright.ir.proof import decide, proves, without_quotients
 from fusewright.ir.relations import Kind, Relation, at_least, at_most, equal
-from fusewright.ir.sizes import SizeFact, is_real, real_symbol, size_symbol
+from fusewright.ir.sizes import SizeFact, size_symbol
 from fusewright.records import record
 from fusewright.symbolic.real import Operand, evaluate, free_in_real
 from fusewright.symbolic.relations import (
@@ -91,9 +91,9 @@ class ShapeFacts:
         self.hints[symbol.name] = hint
         return symbol.index
 
-    def real(self, hint: float) -> Symbol:
+    def real(self, hint: float) -> RealSymbol:
         """A new real number, which was `hint` when compiling."""
-        symbol = real_symbol(self._name("f"))
+        symbol = RealSymbol(self._name("f"))
         self.hints[symbol.name] = hint
         return symbol
 
@@ -103,7 +103,7 @@ class ShapeFacts:
 
     def unknown_size(self, lower: Bound = 0, upper: Bound = None) -> Index:
         """A new size that depends on data."""
-        return Symbol(self._name("u"), lower, upper).index
+        return SizeSymbol(self._name("u"), lower, upper).index
 
     def _name(self, letter: str) -> str:
         self._count += 1
@@ -128,7 +128,7 @@ class ShapeFacts:
 
     def is_known(self, symbol: Symbol) -> bool:
         """Whether a symbol has turned out to stand for one number."""
-        if is_real(symbol):
+        if isinstance(symbol, RealSymbol):
             return RealRelation("is", symbol, self.hints[symbol.name]) in self._of_reals
         return self.resolve(symbol.index).is_constant
 
@@ -227,7 +227,7 @@ class ShapeFacts:
         """`index` with each size that depends on data at least 2."""
         return index.substitute(
             {
-                symbol: Symbol(symbol.name, 2, symbol.upper, symbol.multiple).index
+                symbol: SizeSymbol(symbol.name, 2, symbol.upper, symbol.multiple).index
                 for symbol in index.free()
                 if self.is_of_data(symbol) and (symbol.lower or 0) < 2
             }
@@ -264,7 +264,7 @@ class ShapeFacts:
     def real_number(self, number: Operand) -> float:
         """The value of a real number, which is assumed to stay so: what it is computed from is."""
         for symbol in free_in_real(number):
-            if is_real(symbol):
+            if isinstance(symbol, RealSymbol):
                 self.assume(RealRelation("is", symbol, self.hints[symbol.name]))
             else:
                 self.number(symbol.index)
@@ -421,7 +421,7 @@ class ShapeFacts:
         most = min(uppers, default=None)
         least = None if least is None else -(-least // multiple) * multiple
         most = None if most is None else most // multiple * multiple
-        refined = Symbol(symbol.name, least, most, multiple)
+        refined = SizeSymbol(symbol.name, least, most, multiple)
         if refined == symbol:
             return
         self._replace(

@@ -15,7 +15,7 @@ import torch
 from torch import fx
 
 from fusewright.errors import UnsupportedOperator
-from fusewright.ir.index import Atom, Compound, Index, Symbol
+from fusewright.ir.index import Atom, Compound, Index, RealSymbol, Symbol
 from fusewright.ir.ops import NUMBER_FUNCTIONS
 from fusewright.ir.relations import Kind, Relation
 from fusewright.symbolic.facts import ShapeFacts
@@ -71,7 +71,7 @@ class NumberNodes:
     def define(self, number: Operand, node: fx.Node) -> None:
         """`node` (a placeholder, say) holds this number."""
         match number:
-            case Symbol(name=name):
+            case RealSymbol(name=name):
                 self._symbols.setdefault(name, node)
             case Real():
                 self._nodes.setdefault(number, node)
@@ -137,7 +137,7 @@ class NumberNodes:
                 return number
             case Index():
                 return self._index(facts.resolve(number), facts)
-            case Symbol():
+            case RealSymbol():
                 return self._symbol(number)
         known = self._nodes.get(number)
         if known is None:

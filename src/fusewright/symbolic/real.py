@@ -8,7 +8,7 @@ import math
 import operator
 from collections.abc import Callable, Mapping
 
-from fusewright.ir.index import Index, Symbol
+from fusewright.ir.index import Index, RealSymbol, Symbol
 from fusewright.ir.ops import NUMBER_FUNCTIONS
 from fusewright.records import record
 
@@ -24,8 +24,8 @@ class Real:
         return f"{self.operator}({', '.join(map(str, self.operands))})"
 
 
-Operand = Index | Real | Symbol | float
-"""A `Symbol` is a real number as it is read; an `Index` an integer."""
+Operand = Index | Real | RealSymbol | float
+"""A `RealSymbol` is a real number as it is read; an `Index` an integer."""
 
 Bounds = tuple[float, float]
 
@@ -37,7 +37,7 @@ def evaluate(number: Operand, values: Mapping[str, float]) -> int | float:
     match number:
         case float():
             return number
-        case Symbol(name=name):
+        case RealSymbol(name=name):
             return values[name]
         case Index():
             return number.evaluate(values)
@@ -57,8 +57,8 @@ def with_indices(number: Operand, function: Callable[[Index], Index]) -> Operand
 def renamed(number: Operand, names: Mapping[Symbol, Symbol]) -> Operand:
     """A number with each symbol replaced by the one that `names` has for it."""
     match number:
-        case Symbol():
-            return names[number]
+        case RealSymbol():
+            return RealSymbol(names[number].name)
         case Index():
             return number.substitute({old: new.index for old, new in names.items()})
         case Real(operator, operands):
@@ -71,7 +71,7 @@ def free_in_real(number: Operand) -> frozenset[Symbol]:
     match number:
         case float():
             return frozenset()
-        case Symbol():
+        case RealSymbol():
             return frozenset((number,))
         case Index():
             return number.free()
@@ -83,7 +83,7 @@ def bounds(number: Operand) -> Bounds:
     match number:
         case float():
             return number, number
-        case Symbol():
+        case RealSymbol():
             return EVERYTHING
         case Index():
             lower, upper = number.bounds()

@@ -173,7 +173,7 @@ def _inputs(lines: Sequence[Line]) -> Values:
 
 def _symbols(lines: Sequence[Line]) -> dict[str, Symbol]:
     """The symbols that the lines define, as they stand in their indices."""
-    symbols = {
+    symbols: dict[str, Symbol] = {
         line.name: size_symbol(line.name)
         for line in lines
         if isinstance(line, DefineSymbol | ReadSize | ReadItem)

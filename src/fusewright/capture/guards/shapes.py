@@ -12,10 +12,9 @@ from fusewright.capture.guards.kinds import Guard, GuardKind
 from fusewright.capture.sources import ExtentSource, Source
 from fusewright.errors import Location
 from fusewright.events import FailedGuard
-from fusewright.ir.index import Compound, Index, Symbol
+from fusewright.ir.index import Compound, Index, RealSymbol, Symbol
 from fusewright.ir.ops import FUNCTIONS_OF_ONE
 from fusewright.ir.relations import Kind, Relation
-from fusewright.ir.sizes import is_real
 from fusewright.records import record
 from fusewright.symbolic.facts import Assumption
 from fusewright.symbolic.real import Operand, Real, renamed
@@ -74,7 +73,7 @@ class ShapeGuard:
                 case ExtentSource(origin=origin, dim=dim, is_stride=is_stride):
                     reads.setdefault(origin, []).append((slot, -1 - dim if is_stride else dim))
                 case source:
-                    what = REAL_ITSELF if is_real(reading.symbol) else INTEGER_ITSELF
+                    what = REAL_ITSELF if isinstance(reading.symbol, RealSymbol) else INTEGER_ITSELF
                     reads.setdefault(source, []).append((slot, what))
         code = self.code()
         return [
@@ -102,7 +101,9 @@ class ShapeGuard:
         """
         symbols = [reading.symbol for reading in self.readings]
         values = {
-            symbol.name: struct.unpack("d", struct.pack("q", word))[0] if is_real(symbol) else word
+            symbol.name: struct.unpack("d", struct.pack("q", word))[0]
+            if isinstance(symbol, RealSymbol)
+            else word
             for symbol, word in zip(symbols, words, strict=True)
         }
         false = (
@@ -130,7 +131,7 @@ class ShapeGuard:
 
     def _text(self, relation: Relation | RealRelation) -> str:
         places = self._places()
-        names = {symbol: Symbol(places[symbol.name]) for symbol in relation.free()}
+        names = {s: s.renamed(places[s.name]) for s in relation.free()}
         match relation:
             case Relation(kind, difference):
                 own = {symbol: name.index for symbol, name in names.items()}
@@ -195,7 +196,7 @@ def _real_code(number: Operand, slots: Mapping[str, int]) -> Code:
     match number:
         case float():
             return [(_OPERATIONS["number"], struct.unpack("q", struct.pack("d", number))[0])]
-        case Symbol(name=name):
+        case RealSymbol(name=name):
             return [(_OPERATIONS["slot"], slots[name])]
         case Index():
             return [*_index_code(number, slots), (_OPERATIONS["float"], 0)]

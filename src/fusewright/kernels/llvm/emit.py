@@ -13,7 +13,7 @@ from math import prod
 
 from fusewright.ir.dtype import DType
 from fusewright.ir.group import Accumulate, Action, Group, Local, Reduce, Stage, Store
-from fusewright.ir.index import Symbol, extent, integer, loop
+from fusewright.ir.index import LoopSymbol, SizeSymbol, Symbol, integer
 from fusewright.ir.value import Load
 from fusewright.kernels import analysis
 from fusewright.kernels.analysis import Dependences
@@ -31,7 +31,7 @@ from fusewright.kernels.llvm.values import evaluate
 from fusewright.records import field, record
 from fusewright.runtime.llvm_engine import CpuTarget
 
-UNIT = Symbol("unit")
+UNIT = SizeSymbol("unit")
 """The counter of units of work."""
 
 
@@ -83,15 +83,15 @@ class GroupWriter:
         b = self.scope.b
         return Register(b, f"%{name}", VectorType("i64"))
 
-    def _write_line(self, lane: Symbol, begin: Register, end: Register) -> None:
+    def _write_line(self, lane: LoopSymbol, begin: Register, end: Register) -> None:
         """One loop, cut into blocks: the blocks from begin to end are one run of elements."""
         b, scope = self.scope.b, self.scope
         if self.plan.blocks == 1:
-            start, stop = scope.integer(0), indexing.scalar(scope, extent(lane))
+            start, stop = scope.integer(0), indexing.scalar(scope, lane.extent)
         else:
             size = indexing.scalar(scope, self.plan.block)
             start = begin * size
-            stop = b.intrinsic("smin", end * size, indexing.scalar(scope, extent(lane)))
+            stop = b.intrinsic("smin", end * size, indexing.scalar(scope, lane.extent))
         self._outer_lanes(lane, start, stop)
 
     def _decode(self, unit: Register) -> Register | None:
@@ -106,15 +106,15 @@ class GroupWriter:
         for position, symbol in reversed(list(enumerate(self.plan.points))):
             value = rest
             if position > 0:
-                count = indexing.scalar(scope, extent(symbol))
+                count = indexing.scalar(scope, symbol.extent)
                 value = b.binary("urem", rest, count)
                 rest = b.binary("udiv", rest, count)
             scope.symbols[symbol] = value
         return block
 
-    def _block_range(self, lane: Symbol, block: Register | None) -> tuple[Register, Register]:
+    def _block_range(self, lane: LoopSymbol, block: Register | None) -> tuple[Register, Register]:
         scope, b = self.scope, self.scope.b
-        whole = indexing.scalar(scope, extent(lane))
+        whole = indexing.scalar(scope, lane.extent)
         if block is None:
             return scope.integer(0), whole
         size = indexing.scalar(scope, self.plan.block)
@@ -123,7 +123,7 @@ class GroupWriter:
 
     # -- lanes --------------------------------------------------------------------------------
 
-    def _outer_lanes(self, lane: Symbol, start: Register, stop: Register) -> None:
+    def _outer_lanes(self, lane: LoopSymbol, start: Register, stop: Register) -> None:
         """All stages on vectors of points of an outer loop."""
 
         def body() -> None:
@@ -135,14 +135,14 @@ class GroupWriter:
 
         self.loops.lane_loop(lane, start, stop, self.plan.wide, body)
 
-    def _tiled(self, lane: Symbol, tile: Symbol) -> None:
+    def _tiled(self, lane: LoopSymbol, tile: LoopSymbol) -> None:
         """The loop over `tile`, by squares of lanes x lanes where whole ones fit, then one by
         one."""
         scope = self.scope
         lanes = scope.lane_count
-        stop = indexing.scalar(scope, extent(tile))
+        stop = indexing.scalar(scope, tile.extent)
         whole = scope.integer(0)
-        count = extent(tile)
+        count = tile.extent
         if scope.lanes is not None and scope.lanes.mask is None:
             if count.is_constant:
                 whole = scope.integer(int(count) // lanes * lanes)
@@ -155,13 +155,13 @@ class GroupWriter:
         with scope.loop((tile,), whole, stop, 1, runs=False):
             self.write_stages()
 
-    def _whole_tiles(self, lane: Symbol, tile: Symbol, whole: Register) -> None:
+    def _whole_tiles(self, lane: LoopSymbol, tile: LoopSymbol, whole: Register) -> None:
         scope, b = self.scope, self.scope.b
         lanes = scope.lane_count
         loads = transposed_loads(self.group, lane, tile)
         kinds = {id(load): VectorType(MEMORY[load.dtype], lanes) for load in loads}
         slots = {id(load): scope.slot(str(kinds[id(load)]), lanes) for load in loads}
-        corner = loop("corner", extent(tile))
+        corner = LoopSymbol("corner", tile.extent)
         with scope.loop((corner,), scope.integer(0), whole, lanes, runs=False) as first:
             for load in loads:
                 index = load.index.substitute({tile: corner.index})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fusewright.ir.dtype import DType
-from fusewright.ir.index import Atom, Compound, Index, Symbol, integer
+from fusewright.ir.index import Atom, Compound, Index, LoopSymbol, Symbol, integer
 from fusewright.ir.proof import is_nonnegative
 from fusewright.kernels.analysis import stride
 from fusewright.kernels.llvm.builder import Register, VectorType
@@ -23,7 +23,11 @@ def lane_stride(scope: Scope, index: Index) -> Index | None:
 
 def _loaded(scope: Scope, index: Index) -> list[Register]:
     """The registers of the loaded symbols in an index."""
-    return [scope.symbols[s] for s in index.free() if s.extent is None and s in scope.symbols]
+    return [
+        scope.symbols[s]
+        for s in index.free()
+        if not isinstance(s, LoopSymbol) and s in scope.symbols
+    ]
 
 
 def scalar(scope: Scope, index: Index) -> Register:
@@ -58,7 +62,7 @@ def _term_level(scope: Scope, atoms: tuple[Atom, ...]) -> int:
         symbols |= {atom} if isinstance(atom, Symbol) else atom.free()
     level = scope.level_of_symbols(symbols)
     for symbol in symbols:
-        if symbol.extent is None and symbol in scope.symbols:
+        if not isinstance(symbol, LoopSymbol) and symbol in scope.symbols:
             level = max(level, scope.symbols[symbol].level)
     return level
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from fusewright.ir.group import Stage
-from fusewright.ir.index import Symbol, extent, known_multiple
+from fusewright.ir.index import LoopSymbol, known_multiple
 from fusewright.kernels.llvm import indexing
 from fusewright.kernels.llvm.builder import Register, VectorType
 from fusewright.kernels.llvm.plan import InnerPlan, Plan
@@ -23,13 +23,13 @@ class Loops:
     """The plan of each stage, by identity."""
 
     def lane_loop(
-        self, lane: Symbol, start: Register, stop: Register, wide: int, body: Callable[[], None]
+        self, lane: LoopSymbol, start: Register, stop: Register, wide: int, body: Callable[[], None]
     ) -> None:
         """Steps of `wide` lanes, then masked steps of one register for what is left. Where there is
         certainly something, what both need stands before both.
         """
         scope = self.scope
-        certain = start.text == "0" and indexing.runs(extent(lane))
+        certain = start.text == "0" and indexing.runs(lane.extent)
         narrow = self.plan.lanes
         count = _constant_count(start, stop)
         if narrow == 1:
@@ -43,14 +43,14 @@ class Loops:
         if count is None or count >= wide:
             with scope.loop((lane,), start, main_stop, wide, runs=runs, confines=not certain):
                 self._with_lanes(Lanes(lane, wide, None), body)
-        if (count is not None and count % wide == 0) or known_multiple(extent(lane), wide):
+        if (count is not None and count % wide == 0) or known_multiple(lane.extent, wide):
             return
         runs = count is not None
         self._masked_loop(lane, main_stop, stop, narrow, runs=runs, body=body, confines=not certain)
 
     def _masked_loop(
         self,
-        lane: Symbol,
+        lane: LoopSymbol,
         start: Register,
         stop: Register,
         lanes: int,
@@ -75,13 +75,13 @@ class Loops:
             self._with_lanes(Lanes(lane, lanes, mask, count), body)
 
     def _main_stop(
-        self, lane: Symbol, start: Register, stop: Register, wide: int, count: int | None
+        self, lane: LoopSymbol, start: Register, stop: Register, wide: int, count: int | None
     ) -> tuple[Register, bool]:
         """The end of whole steps, and whether there is certainly one."""
         scope = self.scope
         if count is not None:
             return scope.integer(int(start.text) + count // wide * wide), count >= wide
-        if known_multiple(extent(lane), wide):
+        if known_multiple(lane.extent, wide):
             return stop, False
         with scope.at(max(start.level, stop.level)):
             whole = (stop - start) & -wide
@@ -103,12 +103,16 @@ class Loops:
         self.nest(plain, own.lane, own.wide, body)
 
     def nest(
-        self, plain: Sequence[Symbol], lane: Symbol | None, wide: int, body: Callable[[], None]
+        self,
+        plain: Sequence[LoopSymbol],
+        lane: LoopSymbol | None,
+        wide: int,
+        body: Callable[[], None],
     ) -> None:
         """A loop for each of `plain`, outermost first, then that over lanes."""
         scope = self.scope
         if plain:
-            count = extent(plain[0])
+            count = plain[0].extent
             stop = indexing.scalar(scope, count)
             with scope.loop((plain[0],), scope.integer(0), stop, 1, runs=indexing.runs(count)):
                 self.nest(plain[1:], lane, wide, body)
@@ -116,7 +120,7 @@ class Loops:
         if lane is None:
             body()
             return
-        stop = indexing.scalar(scope, extent(lane))
+        stop = indexing.scalar(scope, lane.extent)
         self.lane_loop(lane, scope.integer(0), stop, wide, body)
 
 

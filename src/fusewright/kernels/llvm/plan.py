@@ -17,7 +17,7 @@ from math import prod
 
 from fusewright.ir.dtype import DType
 from fusewright.ir.group import Accumulate, Group
-from fusewright.ir.index import Index, Symbol, extent, integer
+from fusewright.ir.index import Index, LoopSymbol, integer
 from fusewright.kernels import analysis
 from fusewright.kernels.analysis import Dependences, Traits, extent_hint, points
 from fusewright.kernels.llvm.tiles import choose_tile
@@ -48,7 +48,7 @@ FRAME_BYTES = 1 << 22
 class InnerPlan:
     """The plan of a stage in the shape of inner lanes."""
 
-    lane: Symbol | None
+    lane: LoopSymbol | None
     """The inner loop cut into vectors; None where there is none."""
 
     wide: int
@@ -59,7 +59,7 @@ class InnerPlan:
 class Plan:
     """The plan by which one group is written."""
 
-    outer_lane: Symbol | None
+    outer_lane: LoopSymbol | None
     """The outer loop cut into vectors; None where each stage's inner loop is."""
 
     lanes: int
@@ -71,10 +71,10 @@ class Plan:
     inner: tuple[InnerPlan, ...]
     """One for each stage."""
 
-    tile: Symbol | None = None
+    tile: LoopSymbol | None = None
     """An outer loop taken in tiles against the lanes, because some loads run along it."""
 
-    points: tuple[Symbol, ...]
+    points: tuple[LoopSymbol, ...]
     """Outer loops that are neither: a unit of work is one point of them (and one block)."""
 
     block: Index = field(default_factory=lambda: integer(1))
@@ -128,13 +128,15 @@ def _one_by_one(group: Group) -> Plan:
     )
 
 
-def _outer_plan(group: Group, traits: list[Traits], outer: Symbol, lanes: int, cost: int) -> Plan:
+def _outer_plan(
+    group: Group, traits: list[Traits], outer: LoopSymbol, lanes: int, cost: int
+) -> Plan:
     wide = lanes * _outer_unroll(group, traits, outer, lanes)
     tile = choose_tile(group, outer) if lanes > 1 else None
     loops = tuple(symbol for symbol in group.outer if symbol not in (outer, tile))
     if tile is not None:
         cost *= extent_hint(tile)
-    whole = extent(outer)
+    whole = outer.extent
     block = _block(outer, loops, cost, wide)
     blocks = integer(1) if block == whole else (whole + (block - 1)) // block
     block_hint = int(block) if block.is_constant else extent_hint(outer)
@@ -170,10 +172,10 @@ def bytes_of_rows(group: Group) -> int:
     return total.upper if total.upper is not None else FRAME_BYTES
 
 
-def product_of_extents(symbols: tuple[Symbol, ...]) -> Index:
+def product_of_extents(symbols: tuple[LoopSymbol, ...]) -> Index:
     total = integer(1)
     for symbol in symbols:
-        total = total * extent(symbol)
+        total = total * symbol.extent
     return total
 
 
@@ -181,10 +183,10 @@ def _grain(unit_cost: float) -> int:
     return max(1, round(SERIAL_WORK / max(unit_cost, 1e-9)))
 
 
-def _block(outer: Symbol, loops: tuple[Symbol, ...], cost: int, wide: int) -> Index:
+def _block(outer: LoopSymbol, loops: tuple[LoopSymbol, ...], cost: int, wide: int) -> Index:
     """Elements in one unit: a whole row, unless rows are few and long."""
     rows = prod(extent_hint(symbol) for symbol in loops)
-    whole = extent(outer)
+    whole = outer.extent
     if rows >= 64:
         return whole
     block = max(wide, int(BLOCK_WORK / max(cost, 1)) // wide * wide)
@@ -193,31 +195,31 @@ def _block(outer: Symbol, loops: tuple[Symbol, ...], cost: int, wide: int) -> In
     return integer(block)
 
 
-def _outer_unroll(group: Group, traits: list[Traits], outer: Symbol, lanes: int) -> int:
+def _outer_unroll(group: Group, traits: list[Traits], outer: LoopSymbol, lanes: int) -> int:
     """Registers in one step: several where a reduction's chain of additions would else wait for
     itself."""
     if lanes == 1 or not any(t.reduces for t in traits) or max(t.cost for t in traits) > 8:
         return 1
     if bytes_of_rows(group) * lanes * 4 > FRAME_BYTES:
         return 1
-    whole = extent(outer)
+    whole = outer.extent
     return 4 if not whole.is_constant or int(whole) >= 4 * lanes else 1
 
 
-def _inner_plan(inner: tuple[Symbol, ...], traits: Traits, lanes: int) -> InnerPlan:
+def _inner_plan(inner: tuple[LoopSymbol, ...], traits: Traits, lanes: int) -> InnerPlan:
     lane = _inner_lane(inner, traits, lanes) if lanes > 1 else None
     if lane is None:
         return InnerPlan(None, 1)
     return InnerPlan(lane, lanes * _inner_unroll(traits, lane, lanes))
 
 
-def _inner_unroll(traits: Traits, lane: Symbol, lanes: int) -> int:
+def _inner_unroll(traits: Traits, lane: LoopSymbol, lanes: int) -> int:
     """The width in vectors of steps over lanes inside, as over those outside; a short row is one
     masked step.
     """
     if traits.cost > 12:
         return 1
-    whole = extent(lane)
+    whole = lane.extent
     if whole.is_constant and int(whole) <= 4 * lanes:
         return 1 if int(whole) <= lanes else 2 if int(whole) <= 2 * lanes else 4
     if not traits.reduces:
@@ -229,11 +231,11 @@ def _inner_unroll(traits: Traits, lane: Symbol, lanes: int) -> int:
 # ------------------------------------------------------------------------------------
 
 
-def choose_outer_lane(group: Group, traits: list[Traits], lanes: int) -> Symbol | None:
+def choose_outer_lane(group: Group, traits: list[Traits], lanes: int) -> LoopSymbol | None:
     """The outer loop to cut into vectors, or None for inner loops."""
     if not group.outer:
         return None
-    candidates: list[tuple[float, int, Symbol | None]] = [
+    candidates: list[tuple[float, int, LoopSymbol | None]] = [
         (_outer_cost(group, traits, symbol, lanes), -position, symbol)
         for position, symbol in enumerate(group.outer)
         if bytes_of_rows(group) * lanes <= FRAME_BYTES
@@ -243,7 +245,7 @@ def choose_outer_lane(group: Group, traits: list[Traits], lanes: int) -> Symbol 
     return min(candidates, key=lambda candidate: candidate[:2])[2]
 
 
-def _inner_lane(inner: tuple[Symbol, ...], traits: Traits, lanes: int) -> Symbol | None:
+def _inner_lane(inner: tuple[LoopSymbol, ...], traits: Traits, lanes: int) -> LoopSymbol | None:
     """The inner loop of a stage that is best cut into vectors."""
     return min(
         reversed(inner),
@@ -252,13 +254,13 @@ def _inner_lane(inner: tuple[Symbol, ...], traits: Traits, lanes: int) -> Symbol
     )
 
 
-def _filling(symbol: Symbol, lanes: int) -> float:
+def _filling(symbol: LoopSymbol, lanes: int) -> float:
     """The part of the lanes that do useful work."""
     count = max(extent_hint(symbol), 1)
     return count / (-(-count // lanes) * lanes)
 
 
-def _outer_cost(group: Group, traits: list[Traits], symbol: Symbol, lanes: int) -> float:
+def _outer_cost(group: Group, traits: list[Traits], symbol: LoopSymbol, lanes: int) -> float:
     total = sum(
         points(stage) * (_access_cost(t, symbol, lanes) + t.cost)
         for t, stage in zip(traits, group.stages, strict=True)
@@ -279,7 +281,7 @@ def _inner_cost(group: Group, traits: list[Traits], lanes: int) -> float:
     return total
 
 
-def _access_cost(traits: Traits, symbol: Symbol, lanes: int) -> float:
+def _access_cost(traits: Traits, symbol: LoopSymbol, lanes: int) -> float:
     """Cost of a stage's memory accesses at one point, if `symbol` were the lanes."""
     total = 0.0
     for access in traits.accesses:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from fusewright.ir.index import Index, extent, integer
+from fusewright.ir.index import Index, integer
 from fusewright.ir.products import MatrixProduct, load_of
 from fusewright.kernels import analysis
 from fusewright.kernels.analysis import Dependences, Traits
@@ -128,7 +128,7 @@ def _rows(product: MatrixProduct) -> int | None:
     """The number of rows of a product; None where that is symbolic."""
     if product.rows is None:
         return 1
-    count = extent(product.rows)
+    count = product.rows.extent
     return int(count) if count.is_constant else None
 
 
@@ -142,7 +142,7 @@ def _form(product: MatrixProduct, rows: int) -> Form:
 
 def _panel(product: MatrixProduct, lanes: int, across: int) -> int:
     """Columns of a unit of work: as many as registers hold across, or as there are."""
-    whole = extent(product.columns)
+    whole = product.columns.extent
     if not whole.is_constant:
         return lanes * across
     registers = -(-int(whole) // lanes)
@@ -161,14 +161,14 @@ def _with_units(
 ) -> Tiling:
     """The tiling of these forms, with tiles of so many rows (and columns, along the depth)."""
     rows, across = tile
-    panels = (extent(product.columns) + (columns - 1)) // columns
+    panels = (product.columns.extent + (columns - 1)) // columns
     outside = product_of_extents(product.batches) * panels
     count = _rows(product) or BLOCK_ROWS
     blocks = -(-count // BLOCK_ROWS)
     while _hint(outside) * blocks < FEW_UNITS and -(-count // (blocks + 1)) >= SHORT_BLOCK_ROWS:
         blocks += 1
     block = _rounded(-(-count // blocks), rows)
-    whole = integer(1) if product.rows is None else extent(product.rows)
+    whole = integer(1) if product.rows is None else product.rows.extent
     work = block * columns * analysis.extent_hint(product.depth) // lanes
     cost = sum(Traits.of(stage, Dependences()).cost for stage in product.epilogue)
     plan = Plan(

@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 
 from fusewright.ir.group import Group
-from fusewright.ir.index import Index, Symbol, extent, known_multiple, loop
+from fusewright.ir.index import Index, LoopSymbol, SizeSymbol, Symbol, known_multiple
 from fusewright.ir.products import MatrixProduct, load_of
 from fusewright.ir.value import Value
 from fusewright.kernels.llvm import indexing, memory
@@ -38,7 +38,7 @@ from fusewright.records import record, replace
 from fusewright.runtime.llvm_engine import CpuTarget
 
 UNIT, RUN, TILE, ROW_TILE, CHOICE = (
-    Symbol(name) for name in ("unit", "run", "tile", "row_tile", "choice")
+    SizeSymbol(name) for name in ("unit", "run", "tile", "row_tile", "choice")
 )
 """The counters of units of work, of the depth by blocks, and of tiles; and one that makes a turn
 where a form is chosen.
@@ -72,7 +72,7 @@ class ProductWriter:
     row_symbols: tuple[Symbol, ...]
     """The rows of a tile; empty where the product has one row."""
 
-    column_symbols: tuple[Symbol, ...]
+    column_symbols: tuple[LoopSymbol, ...]
     """The columns of a tile whose vectors run along the depth."""
 
     @property
@@ -82,7 +82,7 @@ class ProductWriter:
     @property
     def depth(self) -> Index:
         """The number of products that are added up."""
-        return extent(self.product.depth)
+        return self.product.depth.extent
 
     @property
     def has_depth(self) -> bool:
@@ -101,14 +101,14 @@ class ProductWriter:
         """The rows and columns of a unit; its batches are set. Panels are fastest, then rows."""
         scope, tiling = self.scope, self.tiling
         rest, panel = self._divided(unit, tiling.plan.blocks)
-        columns = self._part(panel, tiling.columns, extent(self.product.columns))
+        columns = self._part(panel, tiling.columns, self.product.columns.extent)
         rows = Range(scope.integer(0), scope.integer(1))
         if self.product.rows is not None:
-            count = extent(self.product.rows)
+            count = self.product.rows.extent
             rest, block = self._divided(rest, (count + (tiling.block - 1)) // tiling.block)
             rows = self._part(block, tiling.block, count)
         for symbol in reversed(tiling.plan.points):
-            rest, scope.symbols[symbol] = self._divided(rest, extent(symbol))
+            rest, scope.symbols[symbol] = self._divided(rest, symbol.extent)
         return rows, columns
 
     def _divided(self, number: Register, count: Index) -> tuple[Register, Register]:
@@ -142,7 +142,7 @@ class ProductWriter:
         """The product, in the form that is right for as many rows as there are."""
         scope, b = self.scope, self.scope.b
         assert self.product.rows is not None
-        count = indexing.scalar(scope, extent(self.product.rows))
+        count = indexing.scalar(scope, self.product.rows.extent)
         zero, one = scope.integer(0), scope.integer(1)
         turns = b.select(b.compare("le", count, FEW_ROWS), one, zero)
         with scope.loop((CHOICE,), zero, turns, 1, runs=False):
@@ -231,7 +231,7 @@ class ProductWriter:
     def _row(self, first: Register, number: int) -> Register:
         """A row of a tile, or the last row there is."""
         assert self.product.rows is not None
-        count = extent(self.product.rows)
+        count = self.product.rows.extent
         is_whole = known_multiple(count, self.tiling.rows)
         return self._clamped(first, number, count, is_whole=is_whole)
 
@@ -267,7 +267,7 @@ class ProductWriter:
         """The product, by vectors of steps of the depth, whose lanes are added up at the end."""
         scope, tiling = self.scope, self.tiling
         own = (TILE, *self.column_symbols)
-        count = extent(self.product.columns)
+        count = self.product.columns.extent
         with scope.loop(own, columns.start, columns.stop, tiling.across, runs=True) as first:
             for number, symbol in enumerate(self.column_symbols):
                 whole = known_multiple(count, tiling.across)
@@ -277,8 +277,8 @@ class ProductWriter:
                 return
             symbols = (ROW_TILE, *self.row_symbols)
             with scope.loop(symbols, rows.start, rows.stop, tiling.rows, runs=True) as row:
-                for number, symbol in enumerate(self.row_symbols):
-                    scope.symbols[symbol] = self._row(row, number)
+                for number, row_symbol in enumerate(self.row_symbols):
+                    scope.symbols[row_symbol] = self._row(row, number)
                 self._dot_tile(row - rows.start, first - columns.start)
 
     def _dot_tile(self, row: Register, column: Register) -> None:
@@ -303,7 +303,7 @@ class ProductWriter:
                     total = b.fused(left, other, total)
                     b.line(f"store {kind} {total.text}, ptr {slot.text}")
 
-        whole = indexing.scalar(scope, extent(depth))
+        whole = indexing.scalar(scope, depth.extent)
         self.writer.loops.lane_loop(depth, scope.integer(0), whole, lanes, step)
         for number, slots in enumerate(tile):
             sums = [b.emit(kind, f"load {kind}, ptr {slot.text}") for slot in slots]
@@ -348,7 +348,7 @@ class ProductWriter:
             self._pack_elements(
                 Range(turned, steps.stop), Range(columns.start, whole), steps, columns
             )
-        if not known_multiple(extent(symbol), self.tiling.columns):
+        if not known_multiple(symbol.extent, self.tiling.columns):
             zeros = scope.b.constant(VectorType(self.element, lanes), 0.0)
             with self._depth(steps.start, steps.stop) as step:
                 row = (step - steps.start) * self.tiling.columns - columns.start
@@ -376,7 +376,7 @@ class ProductWriter:
         symbol = self.product.columns
         with scope.loop((symbol,), start, end, lanes, runs=False) as first:
             mask = None
-            if not known_multiple(extent(symbol), self.tiling.columns):
+            if not known_multiple(symbol.extent, self.tiling.columns):
                 left = b.cast("trunc", columns.stop - first, "i32")
                 numbers = ", ".join(f"i32 {lane}" for lane in range(lanes))
                 positions = Register(b, f"<{numbers}>", VectorType("i32", lanes))
@@ -399,7 +399,7 @@ class ProductWriter:
         load = load_of(self.product.right)
         kind = VectorType(MEMORY[load.dtype], lanes)
         square = scope.slot(str(kind), lanes)
-        corner = loop("corner", self.depth)
+        corner = LoopSymbol("corner", self.depth)
         step = load.index.stride(self.product.columns)
         assert step is not None
         with scope.loop((corner,), start, stop, lanes, runs=False) as first:
@@ -502,12 +502,12 @@ def write_product(
     rows = (
         ()
         if product.rows is None
-        else tuple(loop(f"row{number}", extent(product.rows)) for number in range(tiling.rows))
+        else tuple(LoopSymbol(f"row{number}", product.rows.extent) for number in range(tiling.rows))
     )
     is_packed = tiling.form is Form.PACKED
     panel = scope.slot(element, DEPTH * tiling.columns) if is_packed else scope.nowhere()
     columns = tuple(
-        loop(f"column{number}", extent(product.columns)) for number in range(tiling.across)
+        LoopSymbol(f"column{number}", product.columns.extent) for number in range(tiling.across)
     )
     writer = ProductWriter(
         product=product,

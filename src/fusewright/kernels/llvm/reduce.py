@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from fusewright.ir.dtype import DType
 from fusewright.ir.group import Action, Reduce, Stage
-from fusewright.ir.index import Index, Symbol, extent, integer, loop
+from fusewright.ir.index import Index, LoopSymbol, integer
 from fusewright.kernels.llvm import indexing, memory
 from fusewright.kernels.llvm.builder import Register, VectorType
 from fusewright.kernels.llvm.loops import Loops
@@ -116,7 +116,7 @@ def _widths(loops: Loops, stage: Stage) -> tuple[int, ...]:
     if own.lane is None:
         return (1,)
     narrow, wide = loops.plan.lanes, own.wide
-    count = extent(own.lane)
+    count = own.lane.extent
     if count.is_constant and narrow < int(count) < wide:
         return (wide,)
     widths = []
@@ -135,7 +135,7 @@ def _turns(loops: Loops, stage: Stage) -> int | None:
     """Elements that one lane of an accumulator takes in; None where that is symbolic."""
     total: Index = integer(1)
     for symbol in stage.inner:
-        total = total * extent(symbol)
+        total = total * symbol.extent
     if not total.is_constant:
         return None
     return int(total) // (max(_widths(loops, stage)) if loops.plan.outer_lane is None else 1)
@@ -201,17 +201,17 @@ def _in_runs(
 
     if cut is lane:
         length *= wide
-    runs = loop("run", (extent(cut) + (length - 1)) // length)
+    runs = LoopSymbol("run", (cut.extent + (length - 1)) // length)
 
     def run() -> None:
         start = scope.symbols[runs] * length
-        stop = scope.b.intrinsic("smin", start + length, indexing.scalar(scope, extent(cut)))
+        stop = scope.b.intrinsic("smin", start + length, indexing.scalar(scope, cut.extent))
         flushed(lambda: one_run(start, stop))
 
     _loops(loops, [*symbols[:level], runs], run)
 
 
-def _cut(symbols: Sequence[Symbol], turns: int | None, step: int) -> tuple[int, int]:
+def _cut(symbols: Sequence[LoopSymbol], turns: int | None, step: int) -> tuple[int, int]:
     """The loop to cut into runs, by its number, and the turns of a run, so that neither the runs
     nor their total take in much more than the square root of all, which balances the two. The last
     loop goes by steps of `step`.
@@ -222,7 +222,7 @@ def _cut(symbols: Sequence[Symbol], turns: int | None, step: int) -> tuple[int, 
     outside = 1
     for level, symbol in enumerate(symbols):
         is_last = level == len(symbols) - 1
-        count = max(1, int(extent(symbol)) // (step if is_last else 1))
+        count = max(1, int(symbol.extent) // (step if is_last else 1))
         if is_last or outside * count >= root:
             length = count // max(1, root // outside)
             return level, max(16 if is_last else 1, length)
@@ -230,7 +230,7 @@ def _cut(symbols: Sequence[Symbol], turns: int | None, step: int) -> tuple[int, 
     raise AssertionError("a stage that reduces has a loop")
 
 
-def _loops(loops: Loops, symbols: Sequence[Symbol], body: Callable[[], None]) -> None:
+def _loops(loops: Loops, symbols: Sequence[LoopSymbol], body: Callable[[], None]) -> None:
     """Plain loops over the whole extents of `symbols`, the first outermost."""
     if symbols:
         _loop(loops, symbols[0], lambda: _loops(loops, symbols[1:], body))
@@ -238,10 +238,10 @@ def _loops(loops: Loops, symbols: Sequence[Symbol], body: Callable[[], None]) ->
         body()
 
 
-def _loop(loops: Loops, symbol: Symbol, body: Callable[[], None]) -> None:
+def _loop(loops: Loops, symbol: LoopSymbol, body: Callable[[], None]) -> None:
     """A plain loop over the whole extent of `symbol`."""
     scope = loops.scope
-    count = extent(symbol)
+    count = symbol.extent
     stop = indexing.scalar(scope, count)
     with scope.loop((symbol,), scope.integer(0), stop, 1, runs=indexing.runs(count)):
         body()
@@ -267,7 +267,7 @@ def _position(loops: Loops, stage: Stage) -> Register:
     scope = loops.scope
     place: Index = integer(0)
     for symbol in stage.inner:
-        place = place * extent(symbol) + symbol
+        place = place * symbol.extent + symbol
     if scope.lanes is not None and scope.lanes.symbol in place.free():
         return indexing.vector(scope, place)
     return scope.spread(indexing.scalar(scope, place))
@@ -298,7 +298,7 @@ def _count(loops: Loops, stage: Stage, dtype: DType) -> Register:
     """The number of elements reduced, as a floating-point scalar."""
     total: Index = integer(1)
     for symbol in stage.inner:
-        total = total * extent(symbol)
+        total = total * symbol.extent
     if total.is_constant:
         return loops.scope.b.constant(VectorType(REGISTER[dtype]), float(int(total)))
     return convert(loops.scope.b, indexing.scalar(loops.scope, total), DType.I64, dtype)

@@ -17,14 +17,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fusewright.ir.group import Group, Reduce, Store
-from fusewright.ir.index import Symbol
+from fusewright.ir.index import LoopSymbol
 from fusewright.ir.value import Load, Masked, postorder
 from fusewright.kernels import analysis
 from fusewright.kernels.llvm.builder import Builder, Register, VectorType
 from fusewright.kernels.llvm.mathematics.registry import GENERATORS, Definition
 
 
-def transposed_loads(group: Group, lane: Symbol, tile: Symbol) -> tuple[Load, ...]:
+def transposed_loads(group: Group, lane: LoopSymbol, tile: LoopSymbol) -> tuple[Load, ...]:
     """Loads that step along `tile` from element to element, and along `lane` in larger steps."""
     loads: dict[int, Load] = {}
     masked = _under_masks(group)
@@ -47,7 +47,7 @@ def _under_masks(group: Group) -> set[int]:
     return ids
 
 
-def choose_tile(group: Group, lane: Symbol) -> Symbol | None:
+def choose_tile(group: Group, lane: LoopSymbol) -> LoopSymbol | None:
     """The loop to tile against the lanes: the one along which the most transposed loads run."""
     stages = group.stages
     if any(stage.inner for stage in stages) or group.locals:

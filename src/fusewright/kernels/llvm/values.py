@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from fusewright.errors import FusewrightError
 from fusewright.ir.dtype import DType
-from fusewright.ir.sizes import is_real
+from fusewright.ir.index import RealSymbol
 from fusewright.ir.value import (
     Apply,
     Cast,
@@ -191,7 +191,7 @@ def _load_local(scope: Scope, node: Load, guard: Guard, is_row: bool) -> Registe
 def _index_value(scope: Scope, node: IndexValue, dtype: DType, guard: Guard) -> Register:
     varies = _varies(scope, node, guard)
     set_loaded(scope, node.indirect, guard)
-    if any(map(is_real, node.index.free())):
+    if any(isinstance(s, RealSymbol) for s in node.index.free()):
         return scope.b.cast("bitcast", indexing.scalar(scope, node.index), "double")
     if not varies:
         return convert(scope.b, indexing.scalar(scope, node.index), DType.I64, dtype)

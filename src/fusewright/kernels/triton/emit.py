@@ -21,9 +21,8 @@ from collections.abc import Iterable
 
 from fusewright.ir.dtype import DType
 from fusewright.ir.group import Accumulate, Action, Group, Reduce, Store, action_roots
-from fusewright.ir.index import Index, Symbol, integer
+from fusewright.ir.index import Index, RealSymbol, Symbol, integer
 from fusewright.ir.kernel import KernelArgument
-from fusewright.ir.sizes import is_real
 from fusewright.ir.value import Constant, Load, Masked, Value, postorder
 from fusewright.kernels.triton.axis_form import AxisStage, axis_stages
 from fusewright.kernels.triton.operations import POINTERS, TYPES, constant_text
@@ -103,7 +102,7 @@ def _imports(rows: list[str]) -> list[str]:
 
 
 def _size_type(symbol: Symbol) -> str:
-    if is_real(symbol):
+    if isinstance(symbol, RealSymbol):
         return "fp64"
     narrow = symbol.upper is not None and symbol.upper < 1 << 31
     return "i32" if narrow else "i64"

@@ -14,8 +14,15 @@ from collections.abc import Iterator, Mapping
 from math import prod
 
 from fusewright.ir.group import Group, Stage
-from fusewright.ir.index import Index, Symbol, extent, integer, known_multiple, loop, product
-from fusewright.ir.sizes import is_real
+from fusewright.ir.index import (
+    Index,
+    LoopSymbol,
+    RealSymbol,
+    Symbol,
+    integer,
+    known_multiple,
+    product,
+)
 from fusewright.ir.value import IndexValue, Random
 from fusewright.kernels.analysis import Dependences, Traits, extent_hint, stage_values
 from fusewright.records import record
@@ -55,7 +62,7 @@ ROW_MULTIPLE = 8
 class Axis:
     """One dimension of the tile."""
 
-    symbol: Symbol
+    symbol: LoopSymbol
     """Its variable, which runs over the product of its loops' extents."""
 
     block: int
@@ -79,7 +86,7 @@ class Axis:
 
     @property
     def extent(self) -> Index:
-        return extent(self.symbol)
+        return self.symbol.extent
 
     @property
     def is_masked(self) -> bool:
@@ -140,18 +147,18 @@ def tile(group: Group, persistent: bool | None = None) -> Tiling:
     )
 
 
-def flatten(loops: tuple[Symbol, ...], name: str) -> tuple[Symbol, dict[Symbol, Index]]:
+def flatten(loops: tuple[LoopSymbol, ...], name: str) -> tuple[LoopSymbol, dict[Symbol, Index]]:
     """One variable for nested loops, and each loop's own variable in terms of it.
 
     `[i0<2, i1<3]` is `x<6` with `i0 = x // 3` and `i1 = x % 3`.
     """
-    axis = loop(name, product(extent(symbol) for symbol in loops))
+    axis = LoopSymbol(name, product(symbol.extent for symbol in loops))
     if len(loops) == 1:
         return axis, {loops[0]: axis.index}
     rest = axis.index
     inside: dict[Symbol, Index] = {}
     for symbol in reversed(loops[1:]):
-        count = extent(symbol) if extent(symbol) != 0 else integer(1)
+        count = symbol.extent if symbol.extent != 0 else integer(1)
         inside[symbol] = rest % count
         rest = rest // count
     if loops:
@@ -168,7 +175,7 @@ def _tile_rows(group: Group, persistent: bool | None) -> Tiling:
     for stage in group.stages:
         inside: dict[Symbol, Index] = {}
         if stage.inner:
-            count = product(extent(symbol) for symbol in stage.inner)
+            count = product(symbol.extent for symbol in stage.inner)
             name = extents.setdefault(count, f"r{len(extents) or ''}")
             rows[name], inside = flatten(stage.inner, name)
         loops.append({**outside, **inside})
@@ -186,7 +193,7 @@ def _tile_rows(group: Group, persistent: bool | None) -> Tiling:
         for name, row in rows.items()
     }
     inner = tuple(
-        axes[extents[product(extent(symbol) for symbol in stage.inner)]] if stage.inner else None
+        axes[extents[product(symbol.extent for symbol in stage.inner)]] if stage.inner else None
         for stage in group.stages
     )
     return Tiling((x_axis,), inner, tuple(loops), persistent=holds, wide=_is_wide(group))
@@ -203,15 +210,15 @@ def _row_blocks(longest: int, outer_is_contiguous: bool, holds: bool) -> tuple[i
     return 1, WALKED_TILE
 
 
-def _segments(group: Group) -> tuple[list[tuple[Symbol, ...]], tuple[int, ...]]:
+def _segments(group: Group) -> tuple[list[tuple[LoopSymbol, ...]], tuple[int, ...]]:
     """The outer loops of each axis of a pointwise tile, and the blocks of the axes: split where
     some access is contiguous along a loop, or where loads are the same all along a row.
     """
     units = _unit_loops(group)
     if len(units) < 2:
         return _rows_apart(group) or ([group.outer], (TILE,))
-    segments: list[tuple[Symbol, ...]] = []
-    current: list[Symbol] = []
+    segments: list[tuple[LoopSymbol, ...]] = []
+    current: list[LoopSymbol] = []
     for symbol in group.outer:
         current.append(symbol)
         if symbol in units:
@@ -228,11 +235,11 @@ def _segments(group: Group) -> tuple[list[tuple[Symbol, ...]], tuple[int, ...]]:
     return segments, (side,) * len(segments)
 
 
-def _rows_apart(group: Group) -> tuple[list[tuple[Symbol, ...]], tuple[int, ...]] | None:
+def _rows_apart(group: Group) -> tuple[list[tuple[LoopSymbol, ...]], tuple[int, ...]] | None:
     """Rows as an axis of their own, where some load is the same all along one: it is loaded once
     a row, and not for each element. None: no load is, or rows are short, or fit no block well.
     """
-    moving = [symbol for symbol in group.outer if extent(symbol) != 1]
+    moving = [symbol for symbol in group.outer if symbol.extent != 1]
     indices = {index for stage in group.stages for index in _indices(stage)}
     splits = {
         next((n for n, s in enumerate(reversed(moving)) if s in index.free()), len(moving))
@@ -240,7 +247,7 @@ def _rows_apart(group: Group) -> tuple[list[tuple[Symbol, ...]], tuple[int, ...]
     } - {0, len(moving)}
     for count in sorted(splits, reverse=True):
         first = group.outer.index(moving[-count])
-        block = _row_block(product(extent(symbol) for symbol in group.outer[first:]))
+        block = _row_block(product(symbol.extent for symbol in group.outer[first:]))
         if block:
             return [group.outer[:first], group.outer[first:]], (TILE // block, block)
     return None
@@ -292,9 +299,9 @@ def _contiguous_along_outer(group: Group) -> bool:
 
 def _is_wide(group: Group) -> bool:
     """Whether some index or count cannot be proved to fit 32 bits."""
-    counts = [product(extent(symbol) for symbol in group.outer)]
+    counts = [product(symbol.extent for symbol in group.outer)]
     for stage in group.stages:
-        counts.append(product(extent(symbol) for symbol in stage.inner))
+        counts.append(product(symbol.extent for symbol in stage.inner))
         counts += [*_indices(stage), *_computed(stage)]
     limit = (1 << 31) - PERSISTENT_LIMIT
     return any(
@@ -313,7 +320,7 @@ def _computed(stage: Stage) -> Iterator[Index]:
     for value in stage_values(stage):
         match value:
             case IndexValue(index=index) | Random(position=index):
-                if not any(map(is_real, index.free())):
+                if not any(isinstance(s, RealSymbol) for s in index.free()):
                     yield index
 
 
@@ -322,14 +329,14 @@ def programs(tiling: Tiling) -> Index:
     return product((axis.extent + (axis.block - 1)) // axis.block for axis in tiling.outer)
 
 
-def _hint(symbol: Symbol) -> int:
-    count = extent(symbol)
+def _hint(symbol: LoopSymbol) -> int:
+    count = symbol.extent
     return int(count) if count.is_constant else extent_hint(symbol)
 
 
-def _fitting(symbol: Symbol, block: int) -> int:
+def _fitting(symbol: LoopSymbol, block: int) -> int:
     """`block`, or less where the whole extent is less."""
-    count = extent(symbol)
+    count = symbol.extent
     return min(block, _power_of_two(int(count))) if count.is_constant else block
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fusewright.ir.dtype import DType
-from fusewright.ir.index import Compound, Index, Symbol, loop
+from fusewright.ir.index import Compound, Index, LoopSymbol, RealSymbol, Symbol
 from fusewright.ir.proof import is_nonnegative
-from fusewright.ir.sizes import is_real
 from fusewright.ir.value import (
     Apply,
     Cast,
@@ -54,7 +53,7 @@ class Writer:
     """Assigns values to variables; a value that is known by name is not written again."""
 
     def __init__(self, tiling: Tiling, local_names: Iterable[str], body: Body) -> None:
-        self.axes = {axis.symbol: axis for axis in tiling.axes}
+        self.axes: dict[Symbol, Axis] = {axis.symbol: axis for axis in tiling.axes}
         self.outer = frozenset(tiling.outer)
         self.rank = tiling.rank
         self.local_names = frozenset(local_names)
@@ -161,7 +160,7 @@ class Writer:
                 return self.load(value)
             case IndexValue(index=index, dtype=dtype):
                 text = self.index(index)
-                if any(map(is_real, index.free())):
+                if any(isinstance(s, RealSymbol) for s in index.free()):
                     return text
                 plain = id(value) in self.plain_indices
                 return text if plain else f"({text}).to({TYPES[dtype]})"
@@ -261,13 +260,13 @@ class Writer:
         the same for a whole tile: `x // 2048` where a block of x has 1024 elements. What is loaded
         there has one element along them: before Triton 3.9 a thread loads each of its own anew.
         """
-        replaced = {}
+        replaced: dict[Symbol, Index] = {}
         for axis in self.index_axes(index) & self.outer:
-            tile, rest = loop("tile", axis.extent), loop("rest", axis.block)
+            tile, rest = LoopSymbol("tile", axis.extent), LoopSymbol("rest", axis.block)
             place = tile.index * axis.block + rest.index
             is_one_point = axis.block == 1
             if is_one_point or rest not in index.substitute({axis.symbol: place}).free():
-                replaced[axis.symbol] = loop(axis.start_name, axis.extent).index
+                replaced[axis.symbol] = LoopSymbol(axis.start_name, axis.extent).index
         return index.substitute(replaced)
 
     def shape(self, axes: Iterable[Axis]) -> str:
