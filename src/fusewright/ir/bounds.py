@@ -72,22 +72,20 @@ def mask_conditions(mask: Value) -> Conditions:
         case Apply(operation="bitwise_and", arguments=(left, right)):
             return mask_conditions(left) | mask_conditions(right)
         case Apply(operation="bitwise_not", arguments=(Apply() as inner,)):
-            return _comparison(_OPPOSITE.get(inner.operation, ""), inner)
-        case Apply(operation=operation):
-            return _comparison(operation, mask)
+            return frozenset(relation.negation() for relation in _comparison(inner))
+        case Apply():
+            return _comparison(mask)
         case _:
             return ALWAYS
 
 
-_OPPOSITE = {"lt": "ge", "ge": "lt", "gt": "le", "le": "gt", "ne": "eq"}
-
-
-def _comparison(operation: str, value: Apply) -> Conditions:
-    left, right = map(_as_index, value.arguments) if len(value.arguments) == 2 else (None, None)
-    if left is None or right is None:
+def _comparison(value: Apply) -> Conditions:
+    """What a comparison of two indices says."""
+    relation = COMPARISONS.get(value.operation)
+    if relation is None:
         return ALWAYS
-    relation = COMPARISONS.get(operation)
-    return ALWAYS if relation is None else frozenset({relation(left, right)})
+    left, right = map(_as_index, value.arguments)
+    return ALWAYS if left is None or right is None else frozenset({relation(left, right)})
 
 
 def _as_index(value: Value) -> Index | None:

@@ -25,7 +25,7 @@ class Symbol(Printed):
     bounds, which `multiple` divides.
     """
 
-    __slots__ = ("lower", "multiple", "name", "upper")
+    __slots__ = ("_key", "lower", "multiple", "name", "upper")
     letter: ClassVar[str]
     """What canonical names of the kind begin with."""
 
@@ -37,18 +37,19 @@ class Symbol(Printed):
         self.upper = upper
         self.multiple = multiple
         self.text = name
-        self._hash = hash((type(self), name, lower, upper, multiple))
+        self._set_key(name, lower, upper, multiple)
+
+    def _set_key(self, *key: object) -> None:
+        """What symbols of one kind are equal by."""
+        self._key = key
+        self._hash = hash(key)
 
     def __eq__(self, other: object) -> bool:
-        if self is other:
-            return True
-        return (
+        return self is other or (
             isinstance(other, Symbol)
             and self._hash == other._hash
             and type(self) is type(other)
-            and self.name == other.name
-            and (self.lower, self.upper, self.multiple)
-            == (other.lower, other.upper, other.multiple)
+            and self._key == other._key
         )
 
     __hash__ = Printed.__hash__
@@ -96,28 +97,12 @@ class LoopSymbol(Symbol):
     """
 
     __slots__ = ("extent",)
-    letter = "i"
 
     def __init__(self, name: str, extent: IndexLike) -> None:
         self.extent = as_index(extent)
         last = self.extent.upper
         super().__init__(name, 0, None if last is None else last - 1)
-        self._hash = hash((name, self.extent))
-
-    def __eq__(self, other: object) -> bool:
-        if self is other:
-            return True
-        return (
-            isinstance(other, LoopSymbol)
-            and self._hash == other._hash
-            and self.name == other.name
-            and self.extent == other.extent
-        )
-
-    __hash__ = Printed.__hash__
-
-    def renamed(self, name: str) -> LoopSymbol:
-        return LoopSymbol(name, self.extent)
+        self._set_key(name, self.extent)
 
 
 def _operand_text(index: Index) -> str:

@@ -328,16 +328,11 @@ class ShapeFacts:
 
     def _narrow(self, difference: Index) -> None:
         """Use `difference >= 0` where it bounds a single symbol."""
-        if len(difference.terms) != 1:
-            return
-        ((coefficient, atoms),) = difference.terms
-        if len(atoms) != 1 or not isinstance(atoms[0], Symbol):
-            return
-        symbol = atoms[0]
-        if coefficient > 0:  # symbol >= -constant / coefficient, rounded up
-            self._refine(symbol, lower=-(difference.constant // coefficient))
-        else:
-            self._refine(symbol, upper=difference.constant // -coefficient)
+        match difference.terms:
+            case ((coefficient, (Symbol() as symbol,)),) if coefficient > 0:
+                self._refine(symbol, lower=-(difference.constant // coefficient))
+            case ((coefficient, (Symbol() as symbol,)),):
+                self._refine(symbol, upper=difference.constant // -coefficient)
 
     def _unify(self, difference: Index) -> None:
         """Use `difference == 0`: replace a symbol by what it equals, or note what divides it."""
@@ -353,9 +348,8 @@ class ShapeFacts:
             if rest is None:
                 continue
             if rest.terms and not _covers(symbol, rest):
-                self._bound(symbol, rest)
+                self._hand_on(symbol, rest)
                 rest = self.resolve(rest)
-                self._keep_bounds(symbol, rest)
             self._replace(symbol, rest)
             return
         self._given += (equal(difference, 0),)
@@ -396,15 +390,12 @@ class ShapeFacts:
         """Sizes that depend on data go before others, late ones before early ones."""
         return self.is_of_data(symbol), int(symbol.name[1:])
 
-    def _bound(self, symbol: Symbol, rest: Index) -> None:
-        """Hand the bounds of a symbol that is replaced on to the symbol that it equals."""
-        if len(rest.terms) == 1 and not rest.constant:
-            ((coefficient, atoms),) = rest.terms
-            if coefficient == 1 and len(atoms) == 1 and isinstance(atoms[0], Symbol):
-                self._refine(atoms[0], symbol.lower, symbol.upper, symbol.multiple)
-
-    def _keep_bounds(self, symbol: Symbol, rest: Index) -> None:
-        """Note the bounds of a symbol as those of the sum that replaces it."""
+    def _hand_on(self, symbol: Symbol, rest: Index) -> None:
+        """Note what is known of a symbol as known of what replaces it."""
+        match rest.terms:
+            case ((1, (Symbol() as other,)),) if not rest.constant:
+                self._refine(other, symbol.lower, symbol.upper, symbol.multiple)
+                return
         if symbol.lower is not None:
             self._given += (at_least(rest, symbol.lower),)
         if symbol.upper is not None:
