@@ -14,6 +14,7 @@ from fusewright.ir.grammar import read_index
 from fusewright.ir.index import (
     Index,
     LoopSymbol,
+    RealSymbol,
     SizeSymbol,
     Symbol,
     contiguous_strides,
@@ -126,6 +127,18 @@ def test_equal_expressions_are_equal_in_sympy(left: Pair, right: Pair) -> None:
     )
     assert sympy.expand(translated(product) - expected) == 0
     assert (product - left.index * (right.index + 1)) == 0
+
+
+@pytest.mark.parametrize("symbol", [*FREE, RealSymbol("f0")], ids=str)
+def test_a_symbol_is_renamed_within_its_kind(symbol: Symbol) -> None:
+    other = symbol.renamed("other")
+    assert type(other) is type(symbol) and other != symbol and other.name == "other"
+    assert other.renamed(symbol.name) == symbol and hash(other.renamed(symbol.name)) == hash(symbol)
+
+
+def test_symbols_of_one_name_and_different_kinds_are_different() -> None:
+    symbols = [SizeSymbol("n"), SizeSymbol("n", 0), RealSymbol("n"), LoopSymbol("n", 4)]
+    assert len({symbol.index for symbol in symbols}) == 4
 
 
 P, J, R = LoopSymbol("p", 8).index, LoopSymbol("j", 4).index, LoopSymbol("r", 768).index

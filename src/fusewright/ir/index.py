@@ -104,6 +104,9 @@ class LoopSymbol(Symbol):
         super().__init__(name, 0, None if last is None else last - 1)
         self._set_key(name, self.extent)
 
+    def renamed(self, name: str) -> LoopSymbol:
+        return LoopSymbol(name, self.extent)
+
 
 def _operand_text(index: Index) -> str:
     """An operand of a compound: a sum in parentheses."""
