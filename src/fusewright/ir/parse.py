@@ -43,6 +43,7 @@ from fusewright.ir.program import (
     Body,
     Buffer,
     ComputedBuffer,
+    Operand,
     Pointwise,
     Program,
     Reduction,
@@ -50,6 +51,7 @@ from fusewright.ir.program import (
     Scan,
     Scatter,
     Statement,
+    operand_buffers,
 )
 from fusewright.ir.sizes import SizeFact
 from fusewright.ir.value import Expressions, Number, Value
@@ -283,6 +285,7 @@ def read_program(reader: Reader) -> Program:
     constants: list[Buffer] = []
     statements: list[Statement] = []
     mutations: list[tuple[str, str]] = []
+    released: list[Operand] = []
     while True:
         line = reader.next()
         cursor = reader.cursor(line)
@@ -290,6 +293,8 @@ def read_program(reader: Reader) -> Program:
         if not is_definition and cursor.accept("constant"):
             constants.append(read_buffer(cursor, reader))
             cursor.finish()
+        elif not is_definition and cursor.accept("release"):
+            released += read_results(cursor, reader)
         elif not is_definition and cursor.accept("mutation"):
             result = cursor.take("name")
             cursor.expect("of")
@@ -309,6 +314,7 @@ def read_program(reader: Reader) -> Program:
         statements=tuple(statements),
         outputs=outputs,
         mutations=tuple(mutations),
+        released_inputs=frozenset(operand_buffers(released)),
         expressions=reader.expressions,
     )
 

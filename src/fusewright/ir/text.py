@@ -150,6 +150,8 @@ def print_program(program: Program, *, origins: bool = False) -> str:
     head = [*map(print_size, program.sizes), *map(print_buffer, program.inputs)]
     rows = [print_wrapped(f"program {program.name}(", head, ")", indentation="")]
     rows += [f"  constant {print_buffer(constant)}" for constant in program.constants]
+    released = [buffer.name for buffer in program.inputs if buffer.name in program.released_inputs]
+    rows += [print_wrapped("release ", released, "", "  ")] if released else []
     for statement in program.statements:
         if origins and statement.outputs:
             rows += _comments(program.origins.get(statement.outputs[0].name, ()), "  ")

@@ -13,7 +13,7 @@ Invariants of a program, each checked here:
 7.  Operands name defined buffers; a view stays within the memory and keeps the element's width.
 8.  An extern call's `results` place each of its outputs once; an out-variant has one output;
     `aliases` pair outputs with defined buffers.
-9.  A copy's target is an input. Mutations pair results with inputs.
+9.  A copy's target is an input. Mutations pair results with inputs. What is released is an input.
 10. Values are legal (the table in `verify_values`), every access not proved out of bounds. A body
     loads from its results' device.
 
@@ -138,6 +138,8 @@ def verify_program(program: Program) -> Accesses:
         legal = result in results and target in inputs
         reason = None if legal else "a mutation pairs a result with an input"
         require(reason, [f"mutation {result} of {target}"])
+    for name in sorted(program.released_inputs - inputs):
+        require(f"{name} is no input", [f"release {name}"])
     return accesses
 
 
