@@ -51,7 +51,7 @@ def whole_backward(graph: AtenGraph, saved_count: int) -> PartialBackward:
 def backward_without(
     backward: AtenGraph, saved_count: int, absent: Collection[int]
 ) -> PartialBackward:
-    """What is left of `backward` where the tangents `absent`, by number, are not there.
+    """The part of `backward` that is left without the tangents `absent`, given by number.
 
     `saved_count`: how many placeholders come before the tangents; all of them stay.
     """
@@ -95,7 +95,9 @@ class _AbsentNodes:
         """Nodes that depend on a tangent."""
 
         for node in backward.graph.nodes:
-            gradients = [one for one in node.all_input_nodes if one in self._gradients]
+            gradients = [
+                argument for argument in node.all_input_nodes if argument in self._gradients
+            ]
             if not gradients or node.op == "output":
                 continue
             self._gradients.add(node)
@@ -110,7 +112,7 @@ class _AbsentNodes:
         """
         if node.target is not aten.add.Tensor or node in self.nodes or node.kwargs:
             return None
-        present = [one for one in node.all_input_nodes if one not in self.nodes]
+        present = [argument for argument in node.all_input_nodes if argument not in self.nodes]
         if len(present) != 1 or len(node.all_input_nodes) != 2:
             return None
         summand, total = present[0].meta["val"], node.meta["val"]

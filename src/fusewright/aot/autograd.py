@@ -129,15 +129,17 @@ def aot_function(
         partition_fn=partition_fn,
         decompositions=decompositions,
     )
-    known: dict[Any, Callable[..., Any]] = {}
+    functions: dict[Any, Callable[..., Any]] = {}
 
     def call(*args: Any, **kwargs: Any) -> Any:
         leaves: list[Any] = []
         structure = all_as_leaves((args, kwargs), leaves)
         kind = (repr(structure), torch.is_grad_enabled(), *_kinds(leaves))
-        compiled = known.get(kind)
+        compiled = functions.get(kind)
         if compiled is None:
-            compiled = known[kind] = backend(_as_graph(function, structure, len(leaves)), leaves)
+            compiled = functions[kind] = backend(
+                _as_graph(function, structure, len(leaves)), leaves
+            )
         return compiled(*leaves)
 
     return call
@@ -157,7 +159,7 @@ def _as_graph(function: Callable[..., Any], structure: Any, count: int) -> fx.Gr
 
 
 def _kinds(leaves: Sequence[Any]) -> list[Any]:
-    """What a compilation depends on, leaf by leaf."""
+    """The properties of each leaf that a compilation depends on."""
     memory: dict[int, int] = {}
     kinds: list[Any] = []
     for position, value in enumerate(leaves):

@@ -31,7 +31,7 @@ def merge_common_subexpressions(graph: fx.Graph) -> int:
     """Replace each call of a functional graph that an earlier one equals. Gives how many were
     replaced.
     """
-    known: dict[Hashable, fx.Node] = {}
+    node_of: dict[Hashable, fx.Node] = {}
     results = graph.output_node().all_input_nodes
     returned = {*results, *map(memory_owner, results), *map(shown_memory, results)}
     items = _returned_items(returned)
@@ -40,7 +40,7 @@ def merge_common_subexpressions(graph: fx.Graph) -> int:
         if node.op != "call_function" or not _is_repeatable(node.target):
             continue
         key = (node.target, _key(node.args), _key(node.kwargs), _layout(node))
-        earlier = known.setdefault(key, node)
+        earlier = node_of.setdefault(key, node)
         # Two results of a program have memory of their own, so what holds them stays two nodes.
         both_returned = node in returned and earlier in returned
         if earlier is node or both_returned or items[node] & items[earlier]:
@@ -68,8 +68,8 @@ def _returned_items(returned: set[fx.Node]) -> defaultdict[fx.Node, set[int]]:
 def identify(kept: Any, gone: Any) -> None:
     """Let sizes that depend on data be equal where one operator gave them twice."""
     if isinstance(kept, (tuple, list)):
-        for one, other in zip(kept, gone, strict=True):
-            identify(one, other)
+        for own, other in zip(kept, gone, strict=True):
+            identify(own, other)
     elif isinstance(kept, torch.Tensor):
         identify(tuple(kept.shape), tuple(gone.shape))
     elif isinstance(kept, torch.SymInt) and isinstance(gone, torch.SymInt):
@@ -97,9 +97,9 @@ def _key(value: Any) -> Hashable:
         case fx.Node():
             return value
         case list() | tuple():
-            return tuple(_key(one) for one in value)
+            return tuple(_key(item) for item in value)
         case dict():
-            return tuple((name, _key(one)) for name, one in sorted(value.items()))
+            return tuple((name, _key(item)) for name, item in sorted(value.items()))
         case bool() | int() | str() | None:
             return (type(value), value)
         case float():

@@ -62,7 +62,7 @@ class ControlFlowCall:
         """
 
         self._structures = structures
-        """What each function returns, with a `Leaf` for each tensor."""
+        """The result of each function, with a `Leaf` for each tensor."""
 
         self._arguments = arguments
         """The arguments, with a `Leaf` for each tensor."""
@@ -83,19 +83,19 @@ class ControlFlowCall:
         count = len(list(leaves(self._arguments)))
         layouts = [Layouts(graph) for graph in self.graphs]
 
-        def call(*given: Any) -> tuple[torch.Tensor, ...]:
+        def call(*inputs: Any) -> tuple[torch.Tensor, ...]:
             functions = [
-                _function(*each, given[count:])
-                for each in zip(runs, layouts, self._structures, strict=True)
+                _function(*parts, inputs[count:])
+                for parts in zip(runs, layouts, self._structures, strict=True)
             ]
-            arguments = filled(self._arguments, given)
+            arguments = filled(self._arguments, inputs)
             return tuple(tensors(self.function(*functions, *arguments)))
 
         return call
 
     @property
     def roles(self) -> tuple[str, str]:
-        """What each graph is to the condition or loop."""
+        """The name of each graph's part in the condition or loop."""
         is_condition = self.function is control_flow.cond
         return ("true", "false") if is_condition else ("condition", "body")
 
@@ -126,8 +126,8 @@ def _function(run: Run, layouts: Layouts, structure: Any, outside: Sequence[Any]
     """A function of the program, run by `run` on tensors laid out so."""
 
     def function(*arguments: Any) -> Any:
-        given = [*tensors(arguments), *outside]
-        results = run(layouts.applied(given))
+        values = [*tensors(arguments), *outside]
+        results = run(layouts.applied(values))
         return filled(structure, list(tensors(results)))
 
     return function
@@ -136,15 +136,15 @@ def _function(run: Run, layouts: Layouts, structure: Any, outside: Sequence[Any]
 def record_control_flow(recorder: Recorder, flow: ControlFlow, args: Sequence[Any]) -> Any:
     """Record a call of `flow`; gives its results. Raises UnsupportedOperator."""
     outside, *arguments = args
-    given: list[Any] = []
-    shape = with_leaves(arguments, given)
-    given += tensors(outside)
-    if any(torch_compat.unwrapped(one) is not one for one in given):
+    values: list[Any] = []
+    shape = with_leaves(arguments, values)
+    values += tensors(outside)
+    if any(torch_compat.unwrapped(value) is not value for value in values):
         raise UnsupportedOperator(f"{flow.name} inside of a transform of torch.func")
-    call = Call(flow, outside, arguments, shape, given)
+    call = Call(flow, outside, arguments, shape, values)
     if flow.name == "scan":
         return record_scan(recorder, call)
-    if not torch.is_grad_enabled() or not any(one.requires_grad for one in given):
+    if not torch.is_grad_enabled() or not any(value.requires_grad for value in values):
         return _record(recorder, call)
     if flow.name == "while_loop":
         return record_while_loop(recorder, call)
@@ -163,7 +163,9 @@ def _record(recorder: Recorder, call: Call) -> Any:
     with torch_compat.without_modes(), torch.no_grad():
         result = control_flow.FUNCTIONS[name](*functions, *call.arguments)
     graphs = [function.graph for function in functions]
-    target = ControlFlowCall(name, graphs, [each.structure for each in functions], call.shape)
+    target = ControlFlowCall(
+        name, graphs, [function.structure for function in functions], call.shape
+    )
     results = tuple(tensors(result))
     recorder.record_call(target, (*call.given, *numbers), {}, results)
     return result
@@ -229,7 +231,7 @@ def _record_with_gradients(recorder: Recorder, call: Call) -> Any:
     def backward(tangents: Sequence[Any]) -> tuple[Any, ...]:
         return _record_backward(recorder, call, tangents)
 
-    tracked = [number for number, one in enumerate(fakes) if one.is_floating_point()]
+    tracked = [number for number, fake in enumerate(fakes) if fake.is_floating_point()]
     return filled(structure, differentiable(recorder, fakes, tracked, backward, call.given))
 
 
@@ -238,7 +240,7 @@ def _record_backward(recorder: Recorder, call: Call, tangents: Sequence[Any]) ->
     is none.
     """
     predicate, *operands = call.given
-    wanted = [number for number, one in enumerate(operands) if one.requires_grad]
+    wanted = [number for number, operand in enumerate(operands) if operand.requires_grad]
     count = len(operands) - sum(1 for _ in tensors(call.outside))
     numbers = symbols_as_numbers([call.given, call.outside])
     values = [*operands, *numbers]
@@ -252,8 +254,8 @@ def _record_backward(recorder: Recorder, call: Call, tangents: Sequence[Any]) ->
     results = [Leaf(number) for number in range(len(wanted))]
     target = ControlFlowCall("cond", graphs, [results, results], [Leaf(0), everything])
     recorder.record_call(target, (predicate, *operands, *tangents, *numbers), {}, tuple(likes))
-    found = dict(zip(wanted, likes, strict=True))
-    return None, *(found.get(number) for number in range(len(operands)))
+    gradients = dict(zip(wanted, likes, strict=True))
+    return None, *(gradients.get(number) for number in range(len(operands)))
 
 
 def _gradient_graph(
@@ -269,7 +271,7 @@ def _gradient_graph(
     `wanted`: zeros where it has none.
     """
     fakes = recorder.fakes
-    inputs = [like(one, fakes) for one in values]
+    inputs = [like(value, fakes) for value in values]
     for number in wanted:
         inputs[number].requires_grad_()
     function, _ = from_all(module, len(inputs), taken)
@@ -285,7 +287,7 @@ def _gradient_graph(
     if joint.bases or joint.mutated_inputs:
         raise UnsupportedOperator("the side of a condition writes to its operands")
     graph = fx.Graph()
-    count = sum(isinstance(one, torch.Tensor) for one in inputs)
+    count = sum(isinstance(value, torch.Tensor) for value in inputs)
     everything = [*inputs[:count], *tangents, *inputs[count:]]
     entries = [graph.placeholder(f"input{number}") for number in range(len(everything))]
     for entry, value in zip(entries, everything, strict=True):

@@ -44,20 +44,20 @@ class FunctionalTwin:
     def targets(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
         """The tensors written to, in the order in which their new values are given."""
         bound = by_name(self.names, args, kwargs)
-        return [one for name in self.written for one in tensors_of(bound.get(name))]
+        return [tensor for name in self.written for tensor in tensors_of(bound.get(name))]
 
     def result(
         self, op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], own: Sequence[Tensor]
     ) -> Any:
-        """What the writing operator gives, of tensors of its own and arguments."""
+        """The result of the writing operator: tensors of its own, and arguments."""
         bound = by_name(self.names, args, kwargs)
         returns = torch_compat.operator_returns(op)
         left = list(own)
         results = []
-        for position, (name, one) in enumerate(zip(self.returned, returns, strict=True)):
+        for position, (name, kind) in enumerate(zip(self.returned, returns, strict=True)):
             if name is not None:
                 results.append(bound.get(name))
-            elif str(one.type) == "Tensor":
+            elif str(kind.type) == "Tensor":
                 results.append(left.pop(0))
             else:
                 behind = sum(name is None for name in self.returned[position + 1 :])
@@ -86,7 +86,8 @@ def functional_twin(op: OpOverload) -> FunctionalTwin | None:
     arguments = torch_compat.operator_arguments(op)
     returned = _returned_arguments(op)
     writes_lists = any(
-        one.alias_info is not None and str(one.type) == "List[Tensor]" for one in arguments
+        argument.alias_info is not None and str(argument.type) == "List[Tensor]"
+        for argument in arguments
     )
     if returned is None or (torch_compat.is_of_torch(op) and not writes_lists):
         return None
@@ -109,22 +110,26 @@ def _returned_arguments(op: OpOverload) -> tuple[str | None, ...] | None:
     """For each result the argument that it is, None for one of its own; None where that cannot be
     told.
     """
-    arguments = [one for one in torch_compat.operator_arguments(op) if one.alias_info is not None]
+    arguments = [
+        argument
+        for argument in torch_compat.operator_arguments(op)
+        if argument.alias_info is not None
+    ]
     returned: list[str | None] = []
     own_lists = 0
-    for one in torch_compat.operator_returns(op):
-        if one.alias_info is None:
-            if str(one.type) not in ("Tensor", "List[Tensor]"):
+    for result in torch_compat.operator_returns(op):
+        if result.alias_info is None:
+            if str(result.type) not in ("Tensor", "List[Tensor]"):
                 return None
-            own_lists += str(one.type) == "List[Tensor]"
+            own_lists += str(result.type) == "List[Tensor]"
             returned.append(None)
             continue
         same = [
             argument.name
             for argument in arguments
             if argument.alias_info.is_write
-            and str(argument.type) == str(one.type)
-            and argument.alias_info.before_set == one.alias_info.before_set
+            and str(argument.type) == str(result.type)
+            and argument.alias_info.before_set == result.alias_info.before_set
         ]
         if len(same) != 1:
             return None
@@ -144,12 +149,12 @@ def _on_copies(
         result = op(**{**bound, **copies})
         results = result if len(returned) > 1 else (result,)
         own = [
-            one
+            tensor
             for value, name in zip(results, returned, strict=False)
             if name is None
-            for one in tensors_of(value)
+            for tensor in tensors_of(value)
         ]
-        return [*own, *[one for value in copies.values() for one in tensors_of(value)]]
+        return [*own, *[tensor for value in copies.values() for tensor in tensors_of(value)]]
 
     return run
 
@@ -157,7 +162,7 @@ def _on_copies(
 def _copied(value: Any) -> Any:
     if isinstance(value, Tensor):
         return value.clone()
-    return None if value is None else [one.clone() for one in value]
+    return None if value is None else [tensor.clone() for tensor in value]
 
 
 def refuse_unusual(
@@ -170,10 +175,10 @@ def refuse_unusual(
     """Raises: `UnsupportedOperator`, where a functional form would lose an autograd history, or
     that something written to shares memory with another argument, in which `op` would see it.
     """
-    tensors = [one for one in flat((*args, *kwargs.values())) if isinstance(one, Tensor)]
-    if tracks_gradients and any(one.requires_grad for one in tensors):
+    tensors = [tensor for tensor in flat((*args, *kwargs.values())) if isinstance(tensor, Tensor)]
+    if tracks_gradients and any(tensor.requires_grad for tensor in tensors):
         raise UnsupportedOperator(f"{op} writes to its arguments, where gradients are tracked")
-    memory = [_memory(one) for one in tensors]
+    memory = [_memory(tensor) for tensor in tensors]
     if any(memory.count(_memory(target)) > 1 for target in targets):
         raise UnsupportedOperator(f"{op} writes to its arguments, two of which share memory")
 

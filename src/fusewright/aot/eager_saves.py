@@ -30,7 +30,7 @@ class EagerSave:
     """The numbers of the tangents whose backward reads it."""
 
     version: int
-    """How often eager has written to it by the end of the graph, which it begins with 0."""
+    """The number of times that eager has written to it in the graph, when that ends."""
 
 
 Saved = dict[int, list[tuple[FakeTensor, frozenset[int]]]]
@@ -40,7 +40,7 @@ that reach its node.
 
 
 def saved_by_nodes(reaching: Reaching) -> Saved:
-    """What nodes of autograd have saved; to be asked before a backward frees it."""
+    """The tensors that nodes of autograd have saved; to be asked before a backward frees them."""
     saved: Saved = defaultdict(list)
     for node, bits in reaching.items():
         tangents = frozenset(numbers(bits))
@@ -67,8 +67,8 @@ def eager_saves(saved: Saved, inputs: Iterable[Any], results: Iterable[Any]) -> 
         if not group:
             continue
         version = torch_compat.autograd.version(value)
-        known = [torch_compat.autograd.share_version(tensor, value) for tensor, _ in group]
-        unknown[key] = [entry for entry, same in zip(group, known, strict=True) if not same]
-        if any(known):
-            tangents = [entry[1] for entry, same in zip(group, known, strict=True) if same]
+        shared = [torch_compat.autograd.share_version(tensor, value) for tensor, _ in group]
+        unknown[key] = [entry for entry, same in zip(group, shared, strict=True) if not same]
+        if any(shared):
+            tangents = [entry[1] for entry, same in zip(group, shared, strict=True) if same]
             yield EagerSave(place, frozenset().union(*tangents), version)

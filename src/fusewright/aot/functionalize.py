@@ -76,7 +76,7 @@ class Functionalizer:
         """
 
         self._sources = {node: view_source(node) for node in graph.nodes}
-        """What each node was a view of in the traced graph, whose arguments are about to be
+        """The node that each was a view of in the traced graph, whose arguments are about to be
         rewritten.
         """
 
@@ -174,11 +174,11 @@ class Functionalizer:
 
     def _fitted(self, value: fx.Node, target: fx.Node) -> fx.Node:
         """`value` converted and expanded as `copy_` into `target` does."""
-        wanted, given = target.meta["val"], value.meta["val"]
-        if wanted.dtype != given.dtype or wanted.device != given.device:
+        wanted, own = target.meta["val"], value.meta["val"]
+        if wanted.dtype != own.dtype or wanted.device != own.device:
             options = {"dtype": wanted.dtype, "device": wanted.device}
             value = self._emit(aten._to_copy.default, (value,), options)
-        if tuple(wanted.shape) != tuple(given.shape):
+        if tuple(wanted.shape) != tuple(own.shape):
             value = self._emit(aten.expand.default, (value, sizes_of(target)), {})
         return value
 
@@ -235,7 +235,7 @@ class Functionalizer:
     def _emit(
         self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None
     ) -> fx.Node:
-        values = fx.node.map_arg((args, kwargs or {}), lambda one: one.meta["val"])
+        values = fx.node.map_arg((args, kwargs or {}), lambda argument: argument.meta["val"])
         try:
             result = self._fakes.dispatch(op, *values)
         except (RuntimeError, ValueError):  # The strides allow no view: the new value is copied.
@@ -274,8 +274,11 @@ def _product(sizes: Sequence[Any]) -> Any:
         if not isinstance(product, fx.Node) and not isinstance(size, fx.Node):
             product *= size
             continue
-        (node, *_) = (one for one in (product, size) if isinstance(one, fx.Node))
-        values = [one.meta["val"] if isinstance(one, fx.Node) else one for one in (product, size)]
+        (node, *_) = (factor for factor in (product, size) if isinstance(factor, fx.Node))
+        values = [
+            factor.meta["val"] if isinstance(factor, fx.Node) else factor
+            for factor in (product, size)
+        ]
         product = node.graph.call_function(operator.mul, (product, size))
         product.meta["val"] = values[0] * values[1]
     return product
@@ -339,13 +342,13 @@ def may_repeat_elements(tensor: torch.Tensor) -> bool:
     as more than 1.
     """
     pairs = zip(tensor.stride(), tensor.shape, strict=True)
-    known = [
+    steps = [
         (step, size) for step, size in pairs if isinstance(step, int) and not known_equal(size, 1)
     ]
-    if any(known_equal(size, 0) for _, size in known):
+    if any(known_equal(size, 0) for _, size in steps):
         return False
     reach = 0
-    for step, size in sorted(known, key=lambda pair: pair[0]):
+    for step, size in sorted(steps, key=lambda pair: pair[0]):
         if step <= reach:
             return True
         if not isinstance(size, int):

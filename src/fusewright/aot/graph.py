@@ -1,5 +1,5 @@
-"""What tracing gives: a functional graph of ATen operators, and how its results become those of the
-user's program.
+"""The result of tracing: a functional graph of ATen operators, and how its results become those of
+the user's program.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class AtenGraph:
     """Inputs that follow the program's own, made before each call."""
 
     geometry_changes: tuple[GeometryChange, ...] = ()
-    """What the program does to the sizes of its inputs, in order."""
+    """The changes of the sizes of its inputs that the program makes, in order."""
 
     inputs_with_bits: tuple[int, ...] = ()
     """Indices of the inputs that have their conjugate or negative bit set; the graph takes their
@@ -75,7 +75,7 @@ class AtenGraph:
 
     @property
     def outputs(self) -> tuple[Any, ...]:
-        """What the graph returns: nodes, in order."""
+        """The nodes that the graph returns, in order."""
         return tuple(self.graph.output_node().args[0])  # type: ignore[arg-type]
 
     def graph_module(self) -> fx.GraphModule:

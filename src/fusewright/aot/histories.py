@@ -42,7 +42,7 @@ Reaching = dict[Any, int]
 
 def reaching_outputs(outputs: Sequence[torch.Tensor]) -> Reaching:
     """The nodes in the histories of `outputs`."""
-    first = [get_gradient_edge(one).node for one in outputs]
+    first = [get_gradient_edge(output).node for output in outputs]
     finished: list[Any] = []
     begun: set[Any] = set()
     stack = [(node, False) for node in first]
@@ -92,8 +92,8 @@ def separate(reaching: Reaching, count: int, edges: Sequence[GradientEdge | None
     return [
         Reach(
             members,
-            _union([inputs[one] for one in members]) or tracked,
-            any(freed >> one & 1 for one in members),
+            _union([inputs[member] for member in members]) or tracked,
+            any(freed >> member & 1 for member in members),
         )
         for members in groups.groups()
     ]
@@ -156,11 +156,11 @@ class _Groups:
         firsts = {self._first[number] for number in numbers(members)}
         if len(firsts) > 1:
             first = min(firsts)
-            self._first = [first if one in firsts else one for one in self._first]
+            self._first = [first if previous in firsts else previous for previous in self._first]
 
     def groups(self) -> list[tuple[int, ...]]:
         """The groups, in the order of their first numbers."""
-        found: dict[int, list[int]] = defaultdict(list)
+        by_first: dict[int, list[int]] = defaultdict(list)
         for number, first in enumerate(self._first):
-            found[first].append(number)
-        return [tuple(members) for members in found.values()]
+            by_first[first].append(number)
+        return [tuple(members) for members in by_first.values()]

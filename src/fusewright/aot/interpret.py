@@ -44,7 +44,7 @@ def _last_uses(steps: list[fx.Node], outputs: tuple[Any, ...]) -> dict[fx.Node, 
     seen = set(outputs)
     dying: dict[fx.Node, list[fx.Node]] = {}
     for node in reversed(steps):
-        dying[node] = [one for one in (node, *node.all_input_nodes) if one not in seen]
+        dying[node] = [used for used in (node, *node.all_input_nodes) if used not in seen]
         dying[node] = list(dict.fromkeys(dying[node]))
         seen.update(dying[node])
     return dying

@@ -83,7 +83,7 @@ class JointGraph:
     graph: fx.Graph
     constants: dict[str, torch.Tensor] = field(default_factory=dict)
     output_count: int
-    """How many of the values returned are the forward half's."""
+    """The number of returned values that are the forward half's."""
 
     tangents: tuple[int, ...]
     """By tangent, in order: the position of its output."""
@@ -105,7 +105,7 @@ class JointGraph:
     """Indices of the inputs that have an autograd history already."""
 
     eager_saves: tuple[EagerSave, ...] = ()
-    """What of the inputs and results eager's backward checks."""
+    """The inputs and results that eager's backward checks."""
 
     begins_with_gradients: bool = True
     """Whether gradients are on where the program begins; it may turn them on itself."""
@@ -167,7 +167,7 @@ def trace_joint(
     recorder = Recorder(fakes, decompositions, verify=verify)
     recorder.follows_autograd = True
     with_bits = record_inputs(recorder, module, inputs)
-    given = [
+    values = [
         with_history(recorder, value) if inside else value
         for value, inside in zip(inputs, interior, strict=True)
     ]
@@ -176,23 +176,25 @@ def trace_joint(
     whole = counts_from_beginning(module)
     alone = _views_alone(inputs, interior, joined) if whole else ()
     for members in (*joined, *alone):
-        spec, base = join_histories(recorder, given, members, whole=whole)
-        holders = [len(given) if index in members else one for index, one in enumerate(holders)]
-        holders.append(len(given))
-        given.append(base)
+        spec, base = join_histories(recorder, values, members, whole=whole)
+        holders = [
+            len(values) if index in members else holder for index, holder in enumerate(holders)
+        ]
+        holders.append(len(values))
+        values.append(base)
         bases.append(spec)
     with recorder, torch.enable_grad():  # reading the edge of a leaf calls `view_as`
-        edges = [get_gradient_edge(value) if _is_tracked(value) else None for value in given]
-    recorder.input_indices |= tensor_indices(given[: len(inputs)])
-    result = run_module(recorder, module, given[: len(inputs)])
+        edges = [get_gradient_edge(value) if _is_tracked(value) else None for value in values]
+    recorder.input_indices |= tensor_indices(values[: len(inputs)])
+    result = run_module(recorder, module, values[: len(inputs)])
     _refuse_tracked_constants(recorder)
     program = traced_program(recorder, result, with_bits)
     with recorder, torch.enable_grad():
-        plan = plan_results(program, given)
+        plan = plan_results(program, values)
         tracked = frozenset(
             index
             for index in plan.mutated
-            if not _has_edge(given[holders[index]], edges[holders[index]])
+            if not _has_edge(values[holders[index]], edges[holders[index]])
         )
     tangents = [
         position
@@ -205,7 +207,7 @@ def trace_joint(
         reaching = reaching_outputs(outputs)
     saved = saved_by_nodes(reaching)
     wanted = [edge if holders[index] == index else None for index, edge in enumerate(edges)]
-    likes = [*inputs, *given[len(inputs) :]]
+    likes = [*inputs, *values[len(inputs) :]]
     histories = []
     for reach, gradients in _trace_backward(recorder, outputs, reaching, wanted, apart=apart):
         for index in with_bits:
@@ -213,7 +215,7 @@ def trace_joint(
         specs = _plan_gradients(recorder, plan, gradients, likes, len(tangents))
         histories.append(History(reach.outputs, reach.inputs, specs, reach.is_freed))
     program.has_mutations |= recorder.has_mutations
-    saves = tuple(eager_saves(saved, given[: len(inputs)], program.values))
+    saves = tuple(eager_saves(saved, values[: len(inputs)], program.values))
     graph = _finished(program, plan, tangents, histories, tracked, bases, fakes)
     inside = frozenset(index for index, has_history in enumerate(interior) if has_history)
     return replace(graph, interior_inputs=inside, eager_saves=saves)
@@ -223,9 +225,11 @@ def _views_alone(inputs: Sequence[Any], interior: Sequence[bool], joined: Relati
     """The inputs with a history that do not begin where their storage does, each a group of its
     own: the engine may apply the `as_strided` that made a view to the gradient of the whole.
     """
-    known = {index for members in joined for index in members}
+    joined_already = {index for members in joined for index in members}
     inside = [index for index, has_history in enumerate(interior) if has_history]
-    begins = {index: inputs[index].storage_offset() for index in inside if index not in known}
+    begins = {
+        index: inputs[index].storage_offset() for index in inside if index not in joined_already
+    }
     return tuple((index,) for index, begin in begins.items() if begin != 0)
 
 
@@ -276,7 +280,7 @@ def _trace_backward(
     watch_formulas(recorder, reaching)
     reaches = separate(reaching, len(outputs), edges)
     for reach in reaches if apart else [together(reaches)]:
-        given = [outputs[number] for number in reach.outputs]
+        results = [outputs[number] for number in reach.outputs]
         with (
             recorder,
             torch.autograd.set_multithreading_enabled(False),
@@ -284,9 +288,9 @@ def _trace_backward(
             _telling_what_eager_raises(recorder),
         ):
             own = [fakes[number] for number in reach.outputs]
-            found = iter(torch_compat.autograd.gradients(given, own, wanted))
+            gradients = iter(torch_compat.autograd.gradients(results, own, wanted))
         recorder.origin = {}
-        yield reach, [None if edge is None else next(found) for edge in edges]
+        yield reach, [None if edge is None else next(gradients) for edge in edges]
 
 
 @contextmanager
@@ -329,7 +333,7 @@ def _plan_gradients(
     """Add the gradients to the outputs of `plan`; gives where each input's gradient is found."""
     placeholders = list(recorder.graph.find_nodes(op="placeholder"))
     tangents = placeholders[len(placeholders) - tangent_count :]
-    known: dict[tuple[fx.Node, Any], FromGraph] = {}
+    positions: dict[tuple[fx.Node, Any], FromGraph] = {}
     specs: list[FromInput | FromGraph | None] = []
     for gradient, value in zip(gradients, inputs, strict=True):
         if gradient is None:
@@ -341,11 +345,11 @@ def _plan_gradients(
             continue
         like = _dense_like(value, recorder.fakes)
         key = (node, tuple(map(str, like.stride())))
-        if key not in known:
-            known[key] = FromGraph(len(plan.nodes) - plan.output_count)
+        if key not in positions:
+            positions[key] = FromGraph(len(plan.nodes) - plan.output_count)
             plan.nodes.append(node)
             plan.values.append(like)
-        specs.append(known[key])
+        specs.append(positions[key])
     return tuple(specs)
 
 

@@ -13,13 +13,13 @@ from fusewright.containers import mapped, members
 
 
 def with_leaves(
-    value: Any, found: list[Any], kinds: tuple[type, ...] = (torch.Tensor, fx.Node)
+    value: Any, leaves: list[Any], kinds: tuple[type, ...] = (torch.Tensor, fx.Node)
 ) -> Any:
     """`value` with what is of these `kinds` moved into `found` and replaced by its `Leaf`."""
 
-    def leaf(one: Any) -> Leaf:
-        found.append(one)
-        return Leaf(len(found) - 1)
+    def leaf(value: Any) -> Leaf:
+        leaves.append(value)
+        return Leaf(len(leaves) - 1)
 
     return mapped(leaf, value, kinds)
 
@@ -34,15 +34,15 @@ def filled(structure: Any, values: Sequence[Any]) -> Any:
     return mapped(lambda leaf: values[leaf.index], structure, Leaf)
 
 
-def all_as_leaves(value: Any, found: list[Any]) -> Any:
+def all_as_leaves(value: Any, leaves: list[Any]) -> Any:
     """`value` with all that is no container moved into `found` and replaced by its `Leaf`; named
     tuples are none.
     """
     if isinstance(value, tuple) and not hasattr(value, "_fields"):
-        return tuple([all_as_leaves(item, found) for item in value])
+        return tuple([all_as_leaves(item, leaves) for item in value])
     if isinstance(value, list):
-        return [all_as_leaves(item, found) for item in value]
+        return [all_as_leaves(item, leaves) for item in value]
     if isinstance(value, dict):
-        return {name: all_as_leaves(item, found) for name, item in value.items()}
-    found.append(value)
-    return Leaf(len(found) - 1)
+        return {name: all_as_leaves(item, leaves) for name, item in value.items()}
+    leaves.append(value)
+    return Leaf(len(leaves) - 1)

@@ -57,7 +57,7 @@ def compute_math_bits(graph: fx.Graph, fakes: Fakes) -> None:
 def _run_again(node: fx.Node, fakes: Fakes, laid_out_anew: set[fx.Node]) -> None:
     """Say anew what `node` gives, and note it where its strides are other ones than before."""
     before = node.meta["val"]
-    args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda one: one.meta["val"])
+    args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda argument: argument.meta["val"])
     node.meta["val"] = fakes.dispatch(node.target, args, kwargs)
     if not same_sizes(node.meta["val"].stride(), before.stride()):
         laid_out_anew.add(node)

@@ -84,12 +84,12 @@ def functional_form(op: OpOverload) -> FunctionalForm | None:
     if facts(op).takes_memory:
         return None
     if op in RENAMED:
-        found = RENAMED[op]
+        operator = RENAMED[op]
     else:
-        found = _overload_taking(op.namespace, packet_name.removesuffix("_"), op, wanted)
-    if found is None:
+        operator = _overload_taking(op.namespace, packet_name.removesuffix("_"), op, wanted)
+    if operator is None:
         return None
-    taken = torch_compat.operator_arguments(found)
+    taken = torch_compat.operator_arguments(operator)
     required = {argument.name for argument in taken if not argument.has_default_value()}
     defaults = {
         argument.name: argument.default_value
@@ -97,7 +97,7 @@ def functional_form(op: OpOverload) -> FunctionalForm | None:
         if argument.name in required and argument.has_default_value()
     }
     keeps_written = names == tuple(argument.name for argument in taken)
-    return FunctionalForm(found, names, written, keeps_written, defaults)
+    return FunctionalForm(operator, names, written, keeps_written, defaults)
 
 
 def _overload_taking(
@@ -127,8 +127,9 @@ def _overload_taking(
 
 
 def bernoulli(target: torch.Tensor, p: float = 0.5, generator: Any = None) -> torch.Tensor:
-    """What `bernoulli_` writes to `target`: its draws in the order of memory. `bernoulli` draws in
-    the order of elements; other random operators keep the layout that they are given.
+    """The values that `bernoulli_` writes to `target`: its draws in the order of memory.
+    `bernoulli` draws in the order of elements; other random operators keep the layout that they are
+    given.
     """
     if target.is_contiguous():
         return aten.bernoulli.p(target, p, generator=generator)

@@ -68,13 +68,13 @@ def _of_memory_that_matters(graph: fx.Graph) -> set[fx.Node]:
     return shown
 
 
-def is_alike(one: Any, result: fx.Node) -> bool:
+def is_alike(argument: Any, result: fx.Node) -> bool:
     """Whether `one` is a tensor of the type, device and layout of `result`."""
-    if not isinstance(one, fx.Node) or not isinstance(one.meta["val"], torch.Tensor):
+    if not isinstance(argument, fx.Node) or not isinstance(argument.meta["val"], torch.Tensor):
         return False
-    given, made = one.meta["val"], result.meta["val"]
+    before, after = argument.meta["val"], result.meta["val"]
     return (
-        (given.dtype, given.device) == (made.dtype, made.device)
-        and same_sizes(given.shape, made.shape)
-        and same_sizes(given.stride(), made.stride())
+        (before.dtype, before.device) == (after.dtype, after.device)
+        and same_sizes(before.shape, after.shape)
+        and same_sizes(before.stride(), after.stride())
     )

@@ -40,8 +40,8 @@ def origin_of(node: fx.Node) -> dict[str, Any]:
 @functools.lru_cache(maxsize=1024)
 def last_frame(trace: str) -> Location | None:
     """The innermost frame of a printed stack trace; None when there is none."""
-    _, found, frame = trace.rpartition('File "')
-    if not found:
+    _, separator, frame = trace.rpartition('File "')
+    if not separator:
         return None
     file, _, rest = frame.partition('", line ')
     head, _, text = rest.partition("\n")

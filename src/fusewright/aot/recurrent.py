@@ -43,7 +43,7 @@ def _has_nothing_to_fuse(function: Any, arguments: Sequence[Any]) -> bool:
     if function not in _NETWORKS or not recurrent.is_loop(function, arguments):
         return False
     inputs, hidden, weights, _, _, dropout, training, *_ = arguments
-    wants_gradients = any(one.requires_grad for one in (inputs, hidden, *weights))
+    wants_gradients = any(tensor.requires_grad for tensor in (inputs, hidden, *weights))
     return not (dropout and training) and not (wants_gradients and torch.is_grad_enabled())
 
 
@@ -62,8 +62,8 @@ def _network(
     """Outputs and last states of `function`; of meta tensors, their geometry."""
     if inputs.device.type != "meta":
         options = (has_biases, layers, dropout, training, bidirectional, batch_first)
-        found: tuple[Tensor, Tensor] = function(inputs, hidden, weights, *options)
-        return found
+        results: tuple[Tensor, Tensor] = function(inputs, hidden, weights, *options)
+        return results
     length, batch = inputs.shape[:2][:: -1 if batch_first else 1]
     outputs = inputs.new_empty(length, batch, hidden.shape[2] * (2 if bidirectional else 1))
     return outputs.transpose(0, 1) if batch_first else outputs, hidden.new_empty(hidden.shape)
@@ -87,13 +87,13 @@ def _recorded_loop(
     graph = fx.Graph()
     own = tuple([graph.placeholder(f"state{number}") for number in range(len(states))])
     of_step = graph.placeholder("gates")
-    outside = [one for one in shared if one is not None]
-    given = [
-        None if one is None else graph.placeholder(f"shared{number}")
-        for number, one in enumerate(shared)
+    outside = [tensor for tensor in shared if tensor is not None]
+    arguments = [
+        None if tensor is None else graph.placeholder(f"shared{number}")
+        for number, tensor in enumerate(shared)
     ]
-    found = graph.call_function(step, (own, of_step, *given))
-    items = [(found, number) for number in range(len(states))]
+    results = graph.call_function(step, (own, of_step, *arguments))
+    items = [(results, number) for number in range(len(states))]
     new = tuple([graph.call_function(operator.getitem, item) for item in items])
     graph.output((new, new[0]))
     flow = ControlFlow("scan", [fx.GraphModule({}, graph)])

@@ -69,7 +69,7 @@ class ResultPlan:
 
     results: tuple[ResultSpec, ...]
     output_count: int
-    """How many values those take; gradients may follow."""
+    """The number of values that the results take; gradients may follow."""
 
 
 def finish_graph(program: TracedProgram, inputs: Sequence[Any], fakes: Fakes) -> AtenGraph:
@@ -141,9 +141,9 @@ def _copied(
 
     def emit(operator: Any, *arguments: Any) -> fx.Node:
         values = fx.node.map_arg(arguments, lambda argument: argument.meta["val"])
-        made = graph.call_function(operator, arguments)
-        made.meta.update(node.meta, val=fakes.dispatch(operator, values, {}))
-        return made
+        copy = graph.call_function(operator, arguments)
+        copy.meta.update(node.meta, val=fakes.dispatch(operator, values, {}))
+        return copy
 
     sizes = sizes_of(node) if repeated else []
     for dim in repeated:
@@ -216,7 +216,7 @@ class _Planner:
         return FromGraph(len(self.nodes) - 1)
 
     def results(self) -> list[ResultSpec]:
-        """Where each leaf of the program's result comes from."""
+        """The origin of each leaf of the program's result."""
         leaves = list(zip(self._program.results, self._program.values, strict=True))
         first: dict[int, int] = {}
         for number, (leaf, value) in enumerate(leaves):
@@ -275,10 +275,10 @@ class _Planner:
     def _once(self, node: fx.Node, value: Any) -> FromGraph:
         """The output that holds `node`, added when first asked for."""
         for position in self._positions[node]:
-            known = self.values[position.position]
-            if not isinstance(value, torch.Tensor) or is_view_in_autograd(value, known):
+            earlier = self.values[position.position]
+            if not isinstance(value, torch.Tensor) or is_view_in_autograd(value, earlier):
                 return position
-            if not known.requires_grad:  # it was met detached before
+            if not earlier.requires_grad:  # it was met detached before
                 self.values[position.position] = value
                 return position
         added = self.add(node, value)

@@ -183,7 +183,9 @@ def _on_one_gpu(
     large = [group for group in groups.values() if len(group) >= COPIED_TOGETHER]
     taken = {index for group in large for index, _ in group}
     copies[:] = [pair for pair in copies if pair[0] not in taken]
-    return [([inputs[index] for index, _ in group], [one for _, one in group]) for group in large]
+    return [
+        ([inputs[index] for index, _ in group], [member for _, member in group]) for group in large
+    ]
 
 
 def _copy(target: torch.Tensor, value: torch.Tensor) -> None:
@@ -252,14 +254,14 @@ def _result(
 
 
 def _view(spec: ViewOf, base: torch.Tensor, outputs: Sequence[Any]) -> torch.Tensor:
-    size = [_number(one, outputs) for one in spec.size]
-    stride = [_number(one, outputs) for one in spec.stride]
+    size = [_number(number, outputs) for number in spec.size]
+    stride = [_number(number, outputs) for number in spec.stride]
     begin = base.storage_offset() * base.itemsize // spec.dtype.itemsize
     offset = begin + _number(spec.offset, outputs)
     if base.is_complex() and spec.dtype is base.dtype.to_real():
         view = torch.view_as_real(base).as_strided(size, stride, offset)
     elif spec.dtype.is_complex and base.dtype is spec.dtype.to_real():
-        pairs = base.as_strided((*size, 2), (*(2 * one for one in stride), 1), 2 * offset)
+        pairs = base.as_strided((*size, 2), (*(2 * number for number in stride), 1), 2 * offset)
         view = torch.view_as_complex(pairs)
     elif spec.dtype is base.dtype:
         view = base.as_strided(size, stride, offset)
@@ -274,14 +276,14 @@ def _view(spec: ViewOf, base: torch.Tensor, outputs: Sequence[Any]) -> torch.Ten
 def _replayed(spec: Replayed, base: torch.Tensor, outputs: Sequence[Any]) -> torch.Tensor:
     view = base if spec.calls else torch.ops.aten.alias.default(base)
     for op, args, kwargs in spec.calls:
-        view = op(view, *[_argument(one, outputs) for one in args], **kwargs)
+        view = op(view, *[_argument(argument, outputs) for argument in args], **kwargs)
     return view
 
 
 def _argument(value: Any, outputs: Sequence[Any]) -> Any:
     match value:
         case list() | tuple():
-            return [_argument(one, outputs) for one in value]
+            return [_argument(item, outputs) for item in value]
         case FromGraph():
             return _number(value, outputs)
     return value

@@ -58,11 +58,11 @@ def by_relatives(
     others: dict[Any, Callable[[list[Any]], Any]] = {}
 
     def call(inputs: list[Any]) -> Any:
-        found = relatives(inputs)
-        if found == expected:
+        related = relatives(inputs)
+        if related == expected:
             return run(inputs)
-        sizes = [one.shape if isinstance(one, torch.Tensor) else one for one in inputs]
-        key = (found, *sizes)
+        sizes = [value.shape if isinstance(value, torch.Tensor) else value for value in inputs]
+        key = (related, *sizes)
         if key not in others:
             others[key] = compile_for(inputs)
         return others[key](inputs)
@@ -103,11 +103,11 @@ def _within(value: torch.Tensor, start: int) -> tuple[list[int], list[int], int]
     return [*map(int, value.shape)], [*map(int, value.stride())], offset
 
 
-def may_overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
+def may_overlap(tensor: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether two fakes of one storage may have an element in common; certain only where not."""
-    if one.dtype != other.dtype:
+    if tensor.dtype != other.dtype:
         return True
-    bounds = [(value.storage_offset(), _end(value)) for value in (one, other)]
+    bounds = [(value.storage_offset(), _end(value)) for value in (tensor, other)]
     if any(not isinstance(number, int) for pair in bounds for number in pair):
         return True
     (first, first_end), (second, second_end) = bounds
@@ -146,12 +146,12 @@ def _end(value: torch.Tensor) -> Any:
 
 
 def join_histories(
-    recorder: Recorder, given: list[Any], members: Sequence[int], *, whole: bool
+    recorder: Recorder, inputs: list[Any], members: Sequence[int], *, whole: bool
 ) -> tuple[StorageBase, FakeTensor]:
     """Make the fakes `members` of `given` views of a further input, as the tensors that they stand
     for are views of one; gives that input. `whole`: it is to begin where their storage does.
     """
-    values = {index: given[index] for index in members}
+    values = {index: inputs[index] for index in members}
     span, spec, start = _span(values, recorder.fakes, whole=whole)
     span.requires_grad_(values[members[0]].requires_grad)
     *_, last = recorder.graph.find_nodes(op="placeholder")
@@ -164,8 +164,8 @@ def join_histories(
         with torch.enable_grad():
             view = base.as_strided(*_within(value, start))
             view = torch_compat.conjugate_view(view) if value.is_conj() else view
-            given[index] = torch_compat.negative_view(view) if value.is_neg() else view
-        recorder.bind(given[index], recorder.argument(value))
+            inputs[index] = torch_compat.negative_view(view) if value.is_neg() else view
+        recorder.bind(inputs[index], recorder.argument(value))
     return replace(spec, has_history=True), base
 
 
@@ -245,7 +245,7 @@ def _share_base(
     base.meta["val"] = span
     for view in restrided:
         part = view.meta["val"]
-        if part.dtype != span.dtype or not any(_covers(one, part) for one in values.values()):
+        if part.dtype != span.dtype or not any(_covers(fake, part) for fake in values.values()):
             raise Unsupported(
                 "as_strided shows memory beside the elements of an input that is written to",
                 view.meta.get("location"),

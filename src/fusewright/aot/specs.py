@@ -77,7 +77,7 @@ class Literal:
 
 @record
 class Detached:
-    """What `base` is, without its autograd history: the program detached it."""
+    """The value of `base` without its autograd history: the program detached it."""
 
     base: FromGraph | FromInput | ViewOf | Replayed
 

@@ -31,15 +31,15 @@ class Sum:
 
 
 def dependent(nodes: Iterable[fx.Node | None]) -> set[fx.Node]:
-    """What is computed from `nodes`, and these."""
-    found: set[fx.Node] = set()
+    """The nodes that are computed from `nodes`, and these."""
+    reached: set[fx.Node] = set()
     stack = [node for node in nodes if node is not None]
     while stack:
         node = stack.pop()
-        if node not in found:
-            found.add(node)
+        if node not in reached:
+            reached.add(node)
             stack.extend(node.users)
-    return found
+    return reached
 
 
 def sum_over_steps(node: fx.Node, of_steps: set[fx.Node]) -> Sum | None:
@@ -52,10 +52,10 @@ def sum_over_steps(node: fx.Node, of_steps: set[fx.Node]) -> Sum | None:
             return _then(sum_over_steps(source, of_steps), Tensor.t)
         case aten.view.default:
             shape = node.meta["val"].shape
-            return _then(sum_over_steps(source, of_steps), lambda one: one.reshape(shape))
+            return _then(sum_over_steps(source, of_steps), lambda total: total.reshape(shape))
         case aten.sum.dim_IntList if source in of_steps and node.args[1] and not node.kwargs:
-            given: Any = node.args[1]
-            dims = [0, *(dim % source.meta["val"].dim() + 1 for dim in given)]
+            size: Any = node.args[1]
+            dims = [0, *(dim % source.meta["val"].dim() + 1 for dim in size)]
             shape = node.meta["val"].shape
             return Sum((source,), lambda stack: stack.sum(dims).reshape(shape))
         case aten.mm.default if of_steps.issuperset(node.all_input_nodes):

@@ -44,30 +44,30 @@ def symbols_as_numbers(value: Any) -> list[Any]:
     """Each symbol in the sizes and strides of tensors in containers, and in numbers there, once, as
     a symbolic number.
     """
-    found: dict[str, Any] = {}
+    numbers: dict[str, Any] = {}
 
-    def visit(one: Any) -> None:
-        match one:
+    def visit(value: Any) -> None:
+        match value:
             case torch.Tensor():
-                visit((*one.shape, *one.stride()))
+                visit((*value.shape, *value.stride()))
             case list() | tuple():
-                for item in one:
+                for item in value:
                     visit(item)
             case torch.SymInt() | torch.SymFloat():
-                for symbol in free_symbols(one):
-                    facts = one.node.facts
-                    found[symbol.name] = (
+                for symbol in free_symbols(value):
+                    facts = value.node.facts
+                    numbers[symbol.name] = (
                         symbolic_float(facts, symbol)
                         if isinstance(symbol, RealSymbol)
                         else symbolic_int(facts, symbol.index)
                     )
 
     visit(value)
-    return [found[name] for name in sorted(found)]
+    return [numbers[name] for name in sorted(numbers)]
 
 
 class SymbolNodes:
-    """Where one graph finds symbolic numbers."""
+    """The nodes of one graph that give symbolic numbers."""
 
     def __init__(self, graph: fx.Graph) -> None:
         self._graph = graph
@@ -96,9 +96,9 @@ class SymbolNodes:
         """
         for value, node in self._inputs:
             if isinstance(value, torch.SymInt):
-                found = self._solved(index_of(value), node, symbol)
-                if found is not None:
-                    return found
+                solved = self._solved(index_of(value), node, symbol)
+                if solved is not None:
+                    return solved
         for value, node in self._inputs:
             for dim, size in enumerate(value.shape if isinstance(value, torch.Tensor) else ()):
                 if symbol in index_of(size).free() and solution(index_of(size), symbol):
@@ -109,10 +109,10 @@ class SymbolNodes:
 
     def _solved(self, index: Index, node: fx.Node, symbol: Symbol) -> fx.Node | None:
         """The node of `symbol`, given that of an expression of it."""
-        found = solution(index, symbol)
-        if found is None:
+        solved = solution(index, symbol)
+        if solved is None:
             return None
-        factor, summand = found
+        factor, summand = solved
         value = node.meta["val"]
         if summand:
             node = self._graph.call_function(operator.sub, (node, summand))

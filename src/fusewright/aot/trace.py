@@ -25,7 +25,7 @@ from fusewright.records import replace
 from fusewright.symbolic.nodes import SYMBOLIC
 
 COMPILER_DECOMPOSITIONS: Mapping[Any, Formula] = formulas(When.COMPILED)
-"""What this compiler wants decomposed: all that its lowering has no rules for, or worse ones."""
+"""Decompositions for this compiler: of operators for which its lowering has no rules, or worse."""
 
 
 def trace_inference(

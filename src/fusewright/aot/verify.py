@@ -1,5 +1,5 @@
-"""What a functional graph has to hold between the passes of this floor; the option `verify` checks
-it.
+"""The invariants of a functional graph between the passes of this floor; the option `verify` checks
+them.
 
 1. A node reads nodes of the same graph that stand before it.
 2. A call names an operator or another callable, and has its result on fakes in `meta["val"]`.
