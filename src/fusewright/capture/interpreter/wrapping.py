@@ -185,7 +185,7 @@ def wrap_method(machine: Machine, method: types.MethodType, source: Source) -> V
     return MethodValue(function, instance, source)
 
 
-def wrap_super(machine: Machine, object: super, source: Source) -> Value:
+def wrap_super(machine: Machine, object: Any, source: Source) -> Value:
     if object.__self__ is None:
         return wrap_plain(machine, object, source)
     machine.guard(GuardKind.TYPE, source, super)

@@ -345,7 +345,8 @@ def reverse_iterator_at(iterable: Any, position: int) -> Iterator[Any]:
     """`reversed(iterable)` after `position` items."""
     iterator: Any = reversed(iterable)
     if type(iterator) is reversed:  # over a sequence of the program, which is not read again
-        iterator.__setstate__(iterator.__length_hint__() - 1 - position)
+        set_position = iterator.__setstate__  # type: ignore[attr-defined]
+        set_position(iterator.__length_hint__() - 1 - position)
     else:
         move_on(iterator, position)
     return iterator  # type: ignore[no-any-return]
