@@ -5,6 +5,7 @@ sizes that its backward half needs.
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -103,3 +104,20 @@ def test_strides_that_only_backward_reads() -> None:
         (found,) = torch.autograd.grad(compiled(x[..., :columns]).sum(), x)
         torch.testing.assert_close(found, expected)
     assert len(fusewright.compilations(compiled)) == 2
+
+
+def test_convolutions_of_any_size_are_traced_quickly() -> None:
+    """The prover of relations is asked thousands of times, with a dozen assumptions about products
+    of quotients that prove nothing. A search in which each step adds terms took a minute.
+    """
+
+    def program(x: torch.Tensor, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+        x = F.max_pool2d(F.relu(F.conv2d(x, first)), 3, 2, 1)
+        return F.conv2d(F.relu(F.conv2d(x, second, padding=1)), second, padding=1) + x
+
+    sizes = ((2, 3, 17, 17), (8, 3, 3, 3), (8, 8, 3, 3))
+    inputs = [torch.randn(size, dtype=torch.bfloat16, requires_grad=True) for size in sizes]
+    compiled = fusewright.compile(program, dynamic=True, options={"strict": True})
+    start = time.process_time()
+    compiled(*inputs).sum().backward()
+    assert time.process_time() - start < 10

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from fusewright.ir.index import Index, LoopSymbol
 from fusewright.ir.proof import (
+    Given,
     counted_from_zero,
-    decide,
     minimum_value,
     proves,
     without_quotients,
@@ -57,7 +57,7 @@ def test_a_relation_says_what_its_sides_do(sides: Sides) -> None:
 @MANY
 @given(SIDES)
 def test_what_is_decided_is_so_everywhere(sides: Sides) -> None:
-    answer = decide(relation(sides))
+    answer = Given().decide(relation(sides))
     assume(answer is not None)
     assert {holds(sides, point) for point in POINTS} == {answer}, relation(sides)
 
@@ -66,7 +66,7 @@ def test_what_is_decided_is_so_everywhere(sides: Sides) -> None:
 @given(SIDES, st.lists(SIDES, min_size=1, max_size=3))
 def test_what_follows_holds_wherever_the_given_does(sides: Sides, known: list[Sides]) -> None:
     points = [point for point in POINTS if all(holds(each, point) for each in known)]
-    answer = decide(relation(sides), [*map(relation, known)])
+    answer = Given(map(relation, known)).decide(relation(sides))
     assume(answer is not None and points)
     assert {holds(sides, point) for point in points} == {answer}, relation(sides)
 
@@ -114,9 +114,9 @@ ROW, COLUMN = LoopSymbol("i", A).index, LoopSymbol("j", B).index
     ],
 )
 def test_known_proofs(said: Relation, known: tuple[Relation, ...]) -> None:
-    assert decide(said, known) is True
-    assert decide(said.negation(), known) is False
-    assert not known or decide(said) is None
+    assert Given(known).decide(said) is True
+    assert Given(known).decide(said.negation()) is False
+    assert not known or Given().decide(said) is None
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_known_proofs(said: Relation, known: tuple[Relation, ...]) -> None:
     ],
 )
 def test_what_may_or_may_not_hold(said: Relation, known: tuple[Relation, ...]) -> None:
-    assert decide(said, known) is None
+    assert Given(known).decide(said) is None
 
 
 def test_a_search_for_a_proof_ends() -> None:
@@ -139,4 +139,4 @@ def test_a_search_for_a_proof_ends() -> None:
     total = sizes[0] * sizes[1]
     for size in sizes[1:]:
         total = total - size
-    assert decide(at_least(total, 0), known) is None
+    assert Given(known).decide(at_least(total, 0)) is None

@@ -2,9 +2,10 @@
 
     python -m tests.native.sanitized [--seconds 600] [--threads 16]
 
-The extension is built once more, with AddressSanitizer and UndefinedBehaviorSanitizer, into a folder
-of its own. Python allocates with `malloc` there, so that objects of Python that are used after they
-died are seen as well. A report ends the program, and with it this one, with a status other than 0.
+The extension is built once more, with AddressSanitizer and UndefinedBehaviorSanitizer, into a
+folder of its own. Python allocates with `malloc` there, so that objects of Python that are used
+after they died are seen as well. A report ends the program, and with it this one, with a status
+other than 0.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ What is not proved may hold all the same: the question is undecidable, as symbol
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from functools import lru_cache, reduce
 from math import lcm
 from typing import Final
@@ -48,11 +48,41 @@ def proves(relation: Relation, given: Collection[Relation] = ()) -> bool:
     )
 
 
+class Given:
+    """Relations that are taken to hold, and what they were found to prove: the same is asked again
+    and again while a program is traced.
+    """
+
+    def __init__(self, relations: Iterable[Relation] = ()) -> None:
+        self.relations = tuple(relations)
+        self._stated = frozenset(self.relations)
+        self._answers: dict[Relation, bool] = {}
+
+    def also(self, *relations: Relation) -> Given:
+        """These relations and others."""
+        return Given((*self.relations, *relations))
+
+    def states(self, relation: Relation) -> bool:
+        """Whether `relation` is one of these, which takes no search."""
+        return relation in self._stated
+
+    def proves(self, relation: Relation) -> bool:
+        """Whether `relation` is proved."""
+        answer = self._answers.get(relation)
+        if answer is None:
+            answer = self._answers[relation] = proves(relation, self.relations)
+        return answer
+
+    def decide(self, relation: Relation) -> bool | None:
+        """True where `relation` is proved, False where its negation is; else None."""
+        if self.proves(relation):
+            return True
+        return False if self.proves(relation.negation()) else None
+
+
 def decide(relation: Relation, given: Collection[Relation] = ()) -> bool | None:
     """True where `relation` is proved, False where its negation is, None where neither is."""
-    if proves(relation, given):
-        return True
-    return False if proves(relation.negation(), given) else None
+    return Given(given).decide(relation)
 
 
 def is_nonnegative(index: Index, given: Collection[Relation] = ()) -> bool:
@@ -172,7 +202,8 @@ def _nonnegative_parts(given: Collection[Relation]) -> tuple[Index, ...]:
 
 def _follows(goal: Index, parts: tuple[Index, ...]) -> bool:
     """Whether `goal >= 0` follows by subtracting multiples of parts that are not negative, each at
-    most once: those that cancel a term of it.
+    most once: those that cancel a term of it. Where that adds more terms than it cancels, only the
+    quickest test is made, and nothing further is subtracted.
     """
     steps = iter(range(STEPS))
 
@@ -182,6 +213,10 @@ def _follows(goal: Index, parts: tuple[Index, ...]) -> bool:
                 if next(steps, None) is None:
                     return False
                 rest = goal - part * factor
+                if rest.lower is not None and rest.lower >= 0:
+                    return True
+                if len(rest.terms) > len(goal.terms):
+                    continue
                 if _is_nonnegative_by_ranges(rest):
                     return True
                 if prove(rest, parts[:position] + parts[position + 1 :]):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeGuard
 from fusewright.errors import DataDependent, Location
 from fusewright.ir.index import Compound, Index, RealSymbol, SizeSymbol, Symbol, integer
 from fusewright.ir.intervals import Bound
-from fusewright.ir.proof import decide, proves, without_quotients
+from fusewright.ir.proof import Given, proves, without_quotients
 from fusewright.ir.relations import Kind, Relation, at_least, at_most, equal
 from fusewright.ir.sizes import SizeFact, size_symbol
 from fusewright.records import record
@@ -72,7 +72,7 @@ class ShapeFacts:
         """Counts the replacements of symbols: what was resolved since the last is so still."""
 
         self._replacements: dict[Symbol, Index] = {}
-        self._given: tuple[Relation, ...] = ()
+        self._given = Given()
         """What is assumed and does not follow from the ranges of the symbols."""
 
         self._sums: list[tuple[Index, Index]] = []
@@ -124,7 +124,8 @@ class ShapeFacts:
         """
         if index.is_constant or (index.lower or 0) > 1:
             return False
-        return proves(equal(index, 1), self._given)
+        one = equal(index, 1)
+        return self._given.states(one) or proves(one)
 
     def is_known(self, symbol: Symbol) -> bool:
         """Whether a symbol has turned out to stand for one number."""
@@ -157,7 +158,7 @@ class ShapeFacts:
             case bool():
                 return condition
             case Relation():
-                return decide(condition.rewritten(self.resolve), self._given)
+                return self._given.decide(condition.rewritten(self.resolve))
             case RealRelation():
                 return self._prove_of_reals(condition.rewritten(self.resolve))
             case All(terms):
@@ -316,13 +317,13 @@ class ShapeFacts:
             self._of_reals.add(relation)
 
     def _assume(self, relation: Relation) -> None:
-        if not self._note(relation, decide(relation, self._given)):
+        if not self._note(relation, self._given.decide(relation)):
             return
         difference = relation.difference
         if relation.kind is Kind.ZERO:
             self._unify(difference)
             return
-        self._given += (relation,)
+        self._given = self._given.also(relation)
         if relation.kind is Kind.NOT_NEGATIVE:
             self._narrow(difference)
 
@@ -352,7 +353,7 @@ class ShapeFacts:
                 rest = self.resolve(rest)
             self._replace(symbol, rest)
             return
-        self._given += (equal(difference, 0),)
+        self._given = self._given.also(equal(difference, 0))
         self.version += 1
         self._confine(difference)
 
@@ -397,9 +398,9 @@ class ShapeFacts:
                 self._refine(other, symbol.lower, symbol.upper, symbol.multiple)
                 return
         if symbol.lower is not None:
-            self._given += (at_least(rest, symbol.lower),)
+            self._given = self._given.also(at_least(rest, symbol.lower))
         if symbol.upper is not None:
-            self._given += (at_most(rest, symbol.upper),)
+            self._given = self._given.also(at_most(rest, symbol.upper))
 
     def _refine(
         self, symbol: Symbol, lower: Bound = None, upper: Bound = None, multiple: int = 1
@@ -426,9 +427,10 @@ class ShapeFacts:
             old: new.substitute(known) for old, new in self._replacements.items()
         } | known
         moved = dict.fromkeys(
-            relation.rewritten(lambda index: index.substitute(known)) for relation in self._given
+            relation.rewritten(lambda index: index.substitute(known))
+            for relation in self._given.relations
         )
-        self._given = tuple(relation for relation in moved if not proves(relation))
+        self._given = Given(relation for relation in moved if not proves(relation))
 
 
 def _divisible_symbol(difference: Index) -> tuple[Symbol, int] | None:
