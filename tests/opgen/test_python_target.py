@@ -41,6 +41,7 @@ def test_variants_against_the_cpu_on_torchs_samples(kind: str) -> None:
     assert "'differ'" not in output
 
 
+@pytest.mark.thorough
 def test_wrappers_without_checks_are_found_out() -> None:
     output = run(
         """
@@ -141,6 +142,7 @@ def test_conjugates_are_copied() -> None:
     )
 
 
+@pytest.mark.thorough
 def test_convolutions_fall_back_with_their_gradients() -> None:
     run(
         """

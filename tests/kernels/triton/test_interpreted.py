@@ -4,6 +4,7 @@ gradients, are eager's.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -16,6 +17,12 @@ from tests.kernels.triton.interpreted import NAME
 
 SHORT = [name for name, case in PROGRAMS.items() if not case.long]
 CPU = torch.device("cpu")
+
+
+def slow(slow_names: Sequence[str], names: Sequence[str]) -> list[Any]:
+    """Names to test with, some of which `make test` leaves out."""
+    thorough = pytest.mark.thorough
+    return [pytest.param(n, marks=thorough if n in slow_names else ()) for n in names]
 
 
 def compiled(name: str, **keywords: Any) -> Any:
@@ -31,24 +38,23 @@ def test_a_program(name: str) -> None:
         agree(compiled(name, fullgraph=True)(*inputs), PROGRAMS[name].function(*inputs))
 
 
-@pytest.mark.parametrize("name", [name for name in SHORT if name in DIFFERENTIABLE][::3])
+@pytest.mark.parametrize(
+    "name", slow(("sums_of_columns_beside_rows",), [n for n in SHORT if n in DIFFERENTIABLE][::3])
+)
 def test_the_gradient_of_a_program(name: str) -> None:
     inputs = PROGRAMS[name].inputs(CPU)
     found = gradients(compiled(name, fullgraph=True), inputs)
     agree(found, gradients(PROGRAMS[name].function, inputs), factor=4)
 
 
-SLOW_OF_ANY_SIZE = ("positions_of_extremes",)
-"""Programs that Triton's interpreter takes most of a minute for, where sizes are symbolic."""
+SLOW_OF_ANY_SIZE = (
+    "positions_of_extremes", "losses_of_half_type", "row_sums", "one_long_sum",
+    "residual_convolutions_of_half_type",
+)  # fmt: skip
+"""Programs that Triton's interpreter takes seconds for, and up to a minute, of symbolic sizes."""
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=pytest.mark.thorough if name in SLOW_OF_ANY_SIZE else ())
-        for name in SHORT
-    ],
-)
+@pytest.mark.parametrize("name", slow(SLOW_OF_ANY_SIZE, SHORT))
 def test_a_program_of_any_size(name: str) -> None:
     inputs = PROGRAMS[name].inputs(CPU)
     with torch.no_grad():
