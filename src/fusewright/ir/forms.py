@@ -38,7 +38,7 @@ from fusewright.ir.text_parts import (
 from fusewright.records import field, record, replace
 
 Scope = Mapping[str, Symbol]
-"""What is known of the sizes that rows define, by name."""
+"""The sizes that rows define, by name, with what is known of them."""
 
 
 def _nothing(*values: Any) -> tuple[Any, ...]:
@@ -47,7 +47,7 @@ def _nothing(*values: Any) -> tuple[Any, ...]:
 
 @record(kw_only=True)
 class Kind:
-    """What the fields of one kind print as, and what they name."""
+    """A kind of fields: what they print as, and what they name."""
 
     show: Callable[..., str] = str
     reads: Callable[..., Iterable[str]] = _nothing
@@ -65,7 +65,7 @@ class Piece:
     """A word of a form, or fields of one kind."""
 
     space: str
-    """What stands before it."""
+    """The space before it."""
 
     word: str
     fields: tuple[str, ...] = ()
@@ -175,7 +175,9 @@ def map_operands(item: Any, function: Callable[[Operand], Operand]) -> Any:
             case (("returned" | "arguments" | "given"), [operands, *keywords]):
                 changes[piece.fields[0]] = tuple(map(mapped, operands))
                 for pairs in keywords:
-                    changes[piece.fields[1]] = tuple((key, mapped(one)) for key, one in pairs)
+                    changes[piece.fields[1]] = tuple(
+                        (key, mapped(operand)) for key, operand in pairs
+                    )
     return replace(item, **changes) if changes else item
 
 

@@ -1,5 +1,5 @@
-"""What the parsers of the text form share: reading lines, indices, layouts, buffers, operands and
-calls.
+"""The common part of the parsers of the text form: reading lines, indices, layouts, buffers,
+operands and calls.
 """
 
 from __future__ import annotations

@@ -185,7 +185,7 @@ class ScheduledStep:
 
 @record(kw_only=True)
 class Schedule:
-    """What scheduling decided: kernels, library calls and copies in order."""
+    """The decisions of scheduling: kernels, library calls and copies in order."""
 
     program: Program
     """The program as it was scheduled, without dead statements: the next stages read its inputs,

@@ -157,8 +157,8 @@ class BodyReader:
                 self.symbols[name] = self._indirect(cursor)
             else:
                 reading = _VALUES.get(operation)
-                made = reading(self, cursor) if reading else self._apply(cursor, operation)
-                self.values[name] = made
+                value = reading(self, cursor) if reading else self._apply(cursor, operation)
+                self.values[name] = value
         except TypeError as error:
             raise cursor.error(str(error)) from error
         cursor.finish()
@@ -228,24 +228,24 @@ class BodyReader:
         if operation not in OPERATIONS:
             cursor.position -= 1
             raise cursor.error(f"there is no operation {operation!r}")
-        given: list[Value | Number] = []
+        arguments: list[Value | Number] = []
         while True:
             at_value = cursor.peek().kind == "name" and not cursor.at("True", "False", "inf", "nan")
-            given.append(self.operand(cursor) if at_value else read_number(cursor))
+            arguments.append(self.operand(cursor) if at_value else read_number(cursor))
             if not cursor.accept(","):
                 break
         skipped = 1 if OPERATIONS[operation].result is Result.SECOND else 0
-        told = [v for v in given[skipped:] if not isinstance(v, bool | int | float)]
-        if not told:
+        typed = [v for v in arguments[skipped:] if not isinstance(v, bool | int | float)]
+        if not typed:
             raise cursor.error(f"nothing tells the type of the arguments of {operation}")
         expressions = self.reader.expressions
         return expressions.apply(
             operation,
             *(
-                expressions.constant(value, told[0].dtype)
+                expressions.constant(value, typed[0].dtype)
                 if isinstance(value, bool | int | float)
                 else value
-                for value in given
+                for value in arguments
             ),
         )
 

@@ -204,7 +204,7 @@ def _kernel(cursor: Cursor, reader: Reader) -> Kernel:
 
 
 def _facts(cursor: Cursor) -> KernelFacts:
-    """What `print_facts` printed."""
+    """The facts that `print_facts` printed."""
     if cursor.accept("grain"):
         return CpuFacts(grain=cursor.integer())
     cursor.expect("warps")

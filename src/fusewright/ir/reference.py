@@ -245,15 +245,15 @@ class Evaluation:
                 self.adopt(buffer, self._with_layout(kernel.operator, buffer, tensor))
 
     def _with_layout(self, operator: str, buffer: Buffer, tensor: Tensor) -> Tensor:
-        """What `operator` returned, laid out as planned for `buffer`; sizes that are not known yet
-        are as found.
+        """The tensor that `operator` returned, laid out as planned for `buffer`; sizes that are not
+        known yet are as found.
         """
         layout = buffer.layout
         if layout.is_opaque:
             return tensor
-        for extent, found in zip(layout.size, tensor.shape, strict=True):
+        for extent, actual in zip(layout.size, tensor.shape, strict=True):
             if extent.terms:
-                self.sizes.setdefault(str(extent), found)
+                self.sizes.setdefault(str(extent), actual)
         size, stride = self.numbers(layout.size), self.numbers(layout.stride)
         assert list(tensor.shape) == size, f"{operator} gave {tuple(tensor.shape)}, not {size}"
         assert tensor.dtype == self.torch_type(layout.dtype), f"{operator} gave {tensor.dtype}"
@@ -286,8 +286,8 @@ class Evaluation:
 def _operator(name: str) -> Callable[..., Any]:
     namespace, operator, overload = name.split(".")
     packet = getattr(getattr(torch.ops, namespace), operator)
-    found: Callable[..., Any] = getattr(packet, overload)
-    return found
+    function: Callable[..., Any] = getattr(packet, overload)
+    return function
 
 
 # Values -------------------------------------------------------------------------------------------
@@ -338,12 +338,12 @@ class Grid:
     def value(self, value: Value, mask: Tensor | None = None) -> Tensor:
         """`value`, whose loads happen where `mask` holds."""
         key = (id(value), 0 if mask is None else id(mask))
-        found = self.known.get(key)
-        if found is None:
-            found = self.known[key] = self._evaluate(value, mask)
+        tensor = self.known.get(key)
+        if tensor is None:
+            tensor = self.known[key] = self._evaluate(value, mask)
         if isinstance(value, Indirect):
-            self.places[value.symbol.name] = found
-        return found
+            self.places[value.symbol.name] = tensor
+        return tensor
 
     def _evaluate(self, value: Value, mask: Tensor | None) -> Tensor:
         dtype = self.evaluation.torch_type(value.dtype)
@@ -354,9 +354,9 @@ class Grid:
                 self._define(value.indirect, mask)
                 return self.tensor(self.index(index)).to(dtype)
             case Apply(operation=operation, arguments=arguments):
-                found = OPERATIONS[operation](*(self.value(a, mask) for a in arguments))
-                assert found.dtype == dtype, f"{operation} gave {found.dtype}, not {dtype}"
-                return found
+                result = OPERATIONS[operation](*(self.value(a, mask) for a in arguments))
+                assert result.dtype == dtype, f"{operation} gave {result.dtype}, not {dtype}"
+                return result
             case Cast(argument=argument):
                 return self.value(argument, mask).to(dtype)
             case Masked(mask=condition, value=inner, otherwise=otherwise):
@@ -380,11 +380,11 @@ class Grid:
             self.value(value, mask)
 
     def _indirect(self, value: Indirect, mask: Tensor | None) -> Tensor:
-        found = self.value(value.value, mask)
+        index = self.value(value.value, mask)
         size = self.evaluation.number(value.size)
         if value.wrap:
-            found = torch.where(found < 0, found + size, found)
-        return self._inside(found, size, mask, f"index {value.symbol.name}")
+            index = torch.where(index < 0, index + size, index)
+        return self._inside(index, size, mask, f"index {value.symbol.name}")
 
     def _load(self, buffer: str, index: Index, mask: Tensor | None) -> Tensor:
         flat = self.evaluation.memory[buffer]
@@ -445,7 +445,7 @@ OPERATIONS: dict[str, Callable[..., Tensor]] = {
     "shift_right": torch.bitwise_right_shift,
     "fma": lambda x, y, z: (x.double() * y.double() + z.double()).to(x.dtype),
 }
-"""What each operation of `ops.OPERATIONS` does; a test checks that none is missing."""
+"""The function of each operation of `ops.OPERATIONS`; a test checks that none is missing."""
 
 
 def combine(flat: Tensor, mode: str, places: Tensor, values: Tensor) -> None:
@@ -457,7 +457,7 @@ def combine(flat: Tensor, mode: str, places: Tensor, values: Tensor) -> None:
 
 
 _SCATTERED = {"add": "sum", "min": "amin", "max": "amax"}
-"""What torch calls the modes of a scatter."""
+"""The modes of a scatter in torch's words."""
 
 
 # Gathering ----------------------------------------------------------------------------------------

@@ -133,10 +133,10 @@ def _value(value: Value, operands: Mapping[int, str], names: Names) -> str:
 def _arguments(value: Apply, operands: Mapping[int, str]) -> list[str]:
     """Constants lose their type where another argument of the same type tells it."""
     skipped = 1 if OPERATIONS[value.operation].result is Result.SECOND else 0
-    told = any(not isinstance(argument, Constant) for argument in value.arguments[skipped:])
+    is_told = any(not isinstance(argument, Constant) for argument in value.arguments[skipped:])
     return [
         repr(argument.value)
-        if isinstance(argument, Constant) and told and position >= skipped
+        if isinstance(argument, Constant) and is_told and position >= skipped
         else operands[id(argument)]
         for position, argument in enumerate(value.arguments)
     ]

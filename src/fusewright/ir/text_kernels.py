@@ -22,7 +22,7 @@ def print_kernel(kernel: Kernel, *, source: bool = True) -> str:
 
 
 def print_facts(facts: KernelFacts) -> str:
-    """What the launches of a kernel have in common, in one row."""
+    """The facts that launches of a kernel have in common, in one row."""
     match facts:
         case CpuFacts(grain=grain):
             return f"grain {grain}"

@@ -127,7 +127,7 @@ def print_wrapped(start: str, items: list[str], end: str, indentation: str) -> s
 
 def sizes_in(indices: Iterable[Index]) -> list[Symbol]:
     """The symbols in the indices and in their loops' extents, loop variables left out, by name."""
-    found: set[Symbol] = set()
+    sizes: set[Symbol] = set()
     pending = list(indices)
     seen: set[Symbol] = set()
     while pending:
@@ -136,8 +136,8 @@ def sizes_in(indices: Iterable[Index]) -> list[Symbol]:
             if isinstance(symbol, LoopSymbol):
                 pending.append(symbol.extent)
             else:
-                found.add(symbol)
-    return sorted(found, key=lambda symbol: (len(symbol.name), symbol.name))
+                sizes.add(symbol)
+    return sorted(sizes, key=lambda symbol: (len(symbol.name), symbol.name))
 
 
 def layout_indices(layout: Layout) -> tuple[Index, ...]:
@@ -147,15 +147,15 @@ def layout_indices(layout: Layout) -> tuple[Index, ...]:
 
 def operand_indices(operands: Iterable[Operand]) -> list[Index]:
     """Every index expression of the operands, those of their layouts included."""
-    found: list[Index] = []
+    indices: list[Index] = []
     for operand in operands:
         match operand:
             case Index():
-                found.append(operand)
+                indices.append(operand)
             case ViewReference(layout=layout):
-                found += layout_indices(layout)
+                indices += layout_indices(layout)
             case ListOf(items=items):
-                found += operand_indices(items)
+                indices += operand_indices(items)
             case _:
                 pass
-    return found
+    return indices

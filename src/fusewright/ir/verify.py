@@ -186,8 +186,8 @@ def verify_renamed_group(group: Group, canonical: CanonicalNames) -> Accesses:
 
     reads, writes = with_layouts(renamed.reads), with_layouts(renamed.writes)
     # A buffer that is only taken over is no argument of the kernel, and has no canonical name.
-    known = {buffer.name for buffer in reads}
-    reuses = tuple(pair for pair in renamed.reuses if pair[1] in known)
+    read_names = {buffer.name for buffer in reads}
+    reuses = tuple(pair for pair in renamed.reuses if pair[1] in read_names)
     return verify_group(replace(renamed, reads=reads, writes=writes, reuses=reuses))
 
 
@@ -215,20 +215,20 @@ def verify_schedule(schedule: Schedule) -> Accesses:
         if isinstance(step.work, Group):
             accesses.add(verify_group(step.work, program))
             used = [buffer.name for buffer in step.work.reads]
-            made = [buffer.name for buffer in step.work.writes]
+            defines = [buffer.name for buffer in step.work.writes]
         else:
             used = list(_used(step.work))
-            made = [buffer.name for buffer in step.work.outputs]
+            defines = [buffer.name for buffer in step.work.outputs]
         rows = step_rows(step.work)[:1]
-        missing = [name for name in used if name not in defined and name not in made]
+        missing = [name for name in used if name not in defined and name not in defines]
         require(f"{missing[0]} is used before it is defined" if missing else None, rows)
-        stray = [name for name in made if name not in layouts]
+        stray = [name for name in defines if name not in layouts]
         require(f"{stray[0]} is no buffer of the program" if stray else None, rows)
         if isinstance(step.work, CallOperator):
             aliases |= dict(step.work.aliases)
         late = [name for name in _memories(used, aliases) if name in ended]
         require(f"{late[0]} is used after its last use" if late else None, rows)
-        defined.update(made)
+        defined.update(defines)
         require(_lifetimes(step, defined, ended), rows)
     results = operand_buffers(program.outputs)
     missing = [name for name in results if name not in defined]
@@ -359,10 +359,10 @@ def _body(
                 return f"no scan {kind} over {len(body.loops)} loops"
             wanted = (body.value.dtype,)
         case Reduction(kind=kind, reduction_loops=over):
-            known = _reduction_types(kind, body.value.dtype, over)
-            if isinstance(known, str):
-                return known
-            wanted = known
+            types = _reduction_types(kind, body.value.dtype, over)
+            if isinstance(types, str):
+                return types
+            wanted = types
     return _types(wanted, tuple(output.layout.dtype for output in outputs))
 
 
@@ -399,10 +399,10 @@ def _reduction_types(
     return (DType.I64,) if kind in ("argmax", "argmin") else (dtype,)
 
 
-def _types(wanted: tuple[DType, ...], given: tuple[DType, ...]) -> str | None:
-    if wanted == given:
+def _types(wanted: tuple[DType, ...], held: tuple[DType, ...]) -> str | None:
+    if wanted == held:
         return None
-    gives, holds = (", ".join(map(str, types)) for types in (wanted, given))
+    gives, holds = (", ".join(map(str, types)) for types in (wanted, held))
     return f"the value gives {gives}, the target holds {holds}"
 
 
@@ -509,9 +509,9 @@ def _group_head(group: Group, program: Program | None) -> str | None:
         if writes[written].layout.dtype.bits != reads[read].layout.dtype.bits:
             return f"{written} cannot reuse {read}: their elements differ in width"
     if program is not None:
-        known = program.buffers()
+        buffers = program.buffers()
         for buffer in (*group.reads, *group.writes):
-            if known.get(buffer.name) != buffer:
+            if buffers.get(buffer.name) != buffer:
                 return f"{buffer.name} is not the program's"
     return different_loops(group.outer) or _nested_loops(group)
 
@@ -618,7 +618,7 @@ def _unwritten(group: Group, accesses: Accesses) -> str | None:
 
 
 def _filled(stage: Stage) -> set[str]:
-    """What a stage stores or gathers into."""
+    """Names that a stage stores or gathers into."""
     names: set[str] = set()
     for action in stage.actions:
         names.update(action.targets if isinstance(action, Reduce) else (action.buffer,))

@@ -37,7 +37,7 @@ from fusewright.records import field, record
 
 @record(frozen=False)
 class _State:
-    """What is defined and alive between two lines."""
+    """The names that are defined and alive between two lines."""
 
     alive: set[str] = field(default_factory=set)
     gone: dict[str, str] = field(default_factory=dict)
@@ -81,8 +81,8 @@ def _line(line: wrapper.Line, state: _State) -> str | None:
                 return f"device {slot} is defined twice"
             state.slots.add(slot)
         case wrapper.DefineKernel(kernel=kernel):
-            known = state.kernels.setdefault(kernel.name, kernel)
-            return None if known is kernel else f"kernel {kernel.name} is defined twice"
+            defined = state.kernels.setdefault(kernel.name, kernel)
+            return None if defined is kernel else f"kernel {kernel.name} is defined twice"
         case wrapper.CallKernel(launch=launch):
             reason = _launch(launch, state)
         case wrapper.View(buffer=buffer, source=source):
@@ -154,10 +154,10 @@ def _launch(launch: Launch, state: _State) -> str | None:
     kernel = state.kernels.get(launch.kernel)
     if kernel is None:
         return f"kernel {launch.kernel} is not defined"
-    given = (len(launch.buffers), len(launch.sizes))
+    counts = (len(launch.buffers), len(launch.sizes))
     wanted = (len(kernel.arguments), len(kernel.sizes))
-    if given != wanted:
-        return f"{given} buffers and sizes for a kernel of {wanted}"
+    if counts != wanted:
+        return f"{counts} buffers and sizes for a kernel of {wanted}"
     for name in launch.buffers:
         device = state.devices.get(name, launch.device)
         if device != launch.device:

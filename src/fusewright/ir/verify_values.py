@@ -82,7 +82,7 @@ class Accesses:
 
 @record
 class Memory:
-    """What can be loaded or stored by one name."""
+    """The memory that can be loaded or stored by one name."""
 
     dtype: DType
     capacity: Index
@@ -126,8 +126,8 @@ class ValueScope:
         loaded = [value for value in indirect if isinstance(value, Indirect)]
         limits = frozenset(below(value.symbol, value.size) for value in loaded)
 
-        def judge(known: Conditions) -> Verdict:
-            return judge_access(index, capacity, self.loops, known)
+        def judge(assumed: Conditions) -> Verdict:
+            return judge_access(index, capacity, self.loops, assumed)
 
         if not conditions and judge(ALWAYS) is Verdict.OUTSIDE:
             return f"{name}[{index}] leaves the {capacity} elements of {name}"
@@ -187,14 +187,14 @@ def _index(value: IndexValue, scope: ValueScope) -> str | None:
 
 
 def _apply(value: Apply, scope: ValueScope) -> str | None:
-    given = tuple(argument.dtype for argument in value.arguments)
+    types = tuple(argument.dtype for argument in value.arguments)
     try:
-        wanted = result_type(value.operation, given)
+        wanted = result_type(value.operation, types)
     except TypeError as error:
         return str(error)
     if wanted is not value.dtype:
         return f"{value.operation} gives {wanted}, not {value.dtype}"
-    halves = [dtype for dtype in given if dtype.compute is not dtype]
+    halves = [dtype for dtype in types if dtype.compute is not dtype]
     if halves and value.operation != "where":
         return f"{value.operation} on {halves[0]}: arithmetic on half types is done in f32"
     return None
