@@ -37,7 +37,12 @@ from fusewright.capture.bytecode.operations import (
     produced,
     skipped_by_jump,
 )
-from fusewright.capture.bytecode.python_names import CONTINUATION, RAISED, Names, function_name
+from fusewright.capture.bytecode.python_names import (
+    CONTINUATION,
+    RAISED,
+    PythonNames,
+    function_name,
+)
 from fusewright.capture.bytecode.versions import VERSION
 from fusewright.records import field, record, replace
 
@@ -152,7 +157,7 @@ class _Reader:
     def __init__(self, unit: CodeUnit, own_name: str) -> None:
         self.instructions = list(unit.instructions)
         self.index_of = {instruction: n for n, instruction in enumerate(self.instructions)}
-        self.names = Names(unit, own_name)
+        self.names = PythonNames(unit, own_name)
         self.assigned_cells: set[str] = set()
         self.parameters = frozenset(unit.local_names[: unit.parameter_count])
         stores = (i for i in self.instructions if i.name == "STORE_FAST" and not self.lets_go(i))

@@ -25,7 +25,7 @@ _NAMING: Final = frozenset(
 """Instructions on variables by name."""
 
 
-class Names:
+class PythonNames:
     """The names in one function, which is called `own_name`."""
 
     def __init__(self, unit: CodeUnit, own_name: str) -> None:
