@@ -5,7 +5,9 @@ exported, imported and cleared.
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -33,8 +35,8 @@ def run(number: int) -> int:
     """What the kernel stores, compiled or read from disk."""
     cell = ctypes.c_int64()
     signature = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
-    address = compile_batch({"k": source(number)}).addresses["k"]
-    signature(address)(ctypes.addressof(cell), 0, 1)
+    library = compile_batch({"k": source(number)})
+    signature(library.addresses["k"])(ctypes.addressof(cell), 0, 1)
     return cell.value
 
 
@@ -88,6 +90,20 @@ def test_a_folder_that_cannot_be_written_costs_nothing_else(
 ) -> None:
     (tmp_path / "objects").write_text("no folder")
     assert run(3) == 3 and run(3) == 3
+
+
+def test_a_lock_is_given_up_though_a_forked_process_lives(compiled: list[str]) -> None:
+    with OBJECTS.making("key"):
+        child = os.fork()
+        if child == 0:
+            signal.pause()
+    try:
+        (path,) = OBJECTS.folder().glob("*.lock")
+        with path.open() as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
 
 
 PROCESS = """

@@ -22,6 +22,7 @@ typedef struct {
     Py_ssize_t size_count;
     PyObject *name;
     PyObject *owner; /* what keeps the machine code; NULL: the caller does */
+    PyObject *weak_references;
 } CpuKernel;
 
 /* One call: what each thread of the team needs to find its share, and the fault of any of them. */
@@ -230,6 +231,9 @@ static PyObject *CpuKernel_new(PyTypeObject *type, PyObject *args, PyObject *key
 
 static void CpuKernel_dealloc(PyObject *object)
 {
+    if (((CpuKernel *)object)->weak_references != NULL) {
+        PyObject_ClearWeakRefs(object);
+    }
     Py_DECREF(((CpuKernel *)object)->name);
     Py_XDECREF(((CpuKernel *)object)->owner);
     Py_TYPE(object)->tp_free(object);
@@ -312,6 +316,7 @@ PyTypeObject CpuKernel_Type = {
     .tp_repr = CpuKernel_repr,
     .tp_call = PyVectorcall_Call,
     .tp_vectorcall_offset = offsetof(CpuKernel, vectorcall),
+    .tp_weaklistoffset = offsetof(CpuKernel, weak_references),
     .tp_methods = CpuKernel_methods,
     .tp_members = CpuKernel_members,
 };

@@ -1,9 +1,12 @@
-"""CPU kernels of generated modules: source to callable, once a process for equal source."""
+"""CPU kernels of generated modules: source to callable, one for equal source. Machine code is freed
+with the last module that calls it.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from weakref import WeakValueDictionary
 
 from fusewright.native import CpuKernel
 from fusewright.records import record
@@ -32,7 +35,9 @@ class KernelSource:
 CpuFunction = Callable[..., None]
 """A `CpuKernel`, or what calls one."""
 
-_LOADED: dict[tuple[str, str, MemoryChecks], CpuFunction] = {}
+_LOADED: WeakValueDictionary[tuple[str, str, MemoryChecks], CpuFunction] = WeakValueDictionary()
+"""The kernels that generated modules of this process still use."""
+
 _LOADING = threading.Lock()
 
 
@@ -42,15 +47,14 @@ def load_kernels(sources: Mapping[str, KernelSource]) -> tuple[CpuFunction, ...]
     """
     checks = MemoryChecks.chosen()
     with _LOADING:
-        missing = {
-            name: source
-            for name, source in sources.items()
-            if (name, source.key, checks) not in _LOADED
+        kernels = {
+            name: _LOADED.get((name, source.key, checks)) for name, source in sources.items()
         }
+        missing = {name: sources[name] for name, kernel in kernels.items() if kernel is None}
         if missing:
             for name, kernel in compile_kernels(missing, checks).items():
-                _LOADED[name, missing[name].key, checks] = kernel
-        return tuple(_LOADED[name, source.key, checks] for name, source in sources.items())
+                kernels[name] = _LOADED[name, missing[name].key, checks] = kernel
+    return tuple([kernel for kernel in kernels.values() if kernel is not None])
 
 
 def compile_kernels(
@@ -60,7 +64,7 @@ def compile_kernels(
     texts = {name: _checked_text(source.text, checks) for name, source in sources.items()}
     library = compile_batch(texts)
     kernels = {
-        name: CpuKernel(library.addresses[name], source.tensors, source.sizes, name)
+        name: CpuKernel(library.addresses[name], source.tensors, source.sizes, name, library)
         for name, source in sources.items()
     }
     if not checks.guard_pages:

@@ -117,6 +117,10 @@ class KernelLibrary:
     _owner: Any = field(repr=False)
 
 
+_OF_THREAD: Final = threading.local()
+"""Passes by target: they may not be shared between threads."""
+
+
 @record(frozen=False)
 class Compiler:
     """Text to machine code for one target. Any number of threads may use one."""
@@ -150,13 +154,24 @@ class Compiler:
             module.verify()
         except RuntimeError as error:
             raise KernelCompilationFailed(f"{error}\n{numbered(text)}") from error
-        passes = binding.create_new_module_pass_manager()
-        passes.add_always_inliner_pass()
-        passes.add_global_dead_code_eliminate_pass()
-        passes.add_sroa_pass()
-        options = binding.create_pipeline_tuning_options(speed_level=1)
-        passes.run(module, binding.create_pass_builder(self._machine(), options))
+        passes, builder = self._passes()
+        passes.run(module, builder)
         return module
+
+    def _passes(self) -> tuple[Any, Any]:
+        """The thread's own passes for the target, and what they are run by. llvmlite never frees
+        them, some 7 kB.
+        """
+        known: dict[CpuTarget, tuple[Any, Any]] = _OF_THREAD.__dict__.setdefault("passes", {})
+        if self.target not in known:
+            binding = llvm_binding()
+            passes = binding.create_new_module_pass_manager()
+            passes.add_always_inliner_pass()
+            passes.add_global_dead_code_eliminate_pass()
+            passes.add_sroa_pass()
+            options = binding.create_pipeline_tuning_options(speed_level=1)
+            known[self.target] = passes, binding.create_pass_builder(self._machine(), options)
+        return known[self.target]
 
     def link(self, object_code: bytes, names: Sequence[str]) -> KernelLibrary:
         """Load object code into the process and look up kernels: by our own loader, which takes
@@ -193,17 +208,13 @@ class Compiler:
         )
 
 
-KEPT: list[KernelLibrary] = []
-"""Libraries made by `compile_batch`, which live as long as the process."""
-
-
 OBJECTS: Final = KeptFiles("objects", ".o")
 """Object code that processes keep for later ones."""
 
 
 def compile_batch(sources: Mapping[str, str]) -> KernelLibrary:
-    """Compile kernels, by name, in one go for this machine, and keep them for good. What an earlier
-    process has compiled is read from disk.
+    """Compile kernels, by name, in one go for this machine. What this process or an earlier one has
+    compiled is read from disk.
     """
     compiler = Compiler(cpu_target())
     key = object_key(join_modules(sources), compiler.target)
@@ -214,9 +225,7 @@ def compile_batch(sources: Mapping[str, str]) -> KernelLibrary:
             if code is None:
                 code = compiler.object_code(sources)
                 OBJECTS.write(key, code)
-    library = compiler.link(code, list(sources))
-    KEPT.append(library)
-    return library
+    return compiler.link(code, list(sources))
 
 
 def join_modules(sources: Mapping[str, str]) -> str:

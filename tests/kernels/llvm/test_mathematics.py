@@ -76,7 +76,7 @@ def kernel_of(name: str, lanes: int, count: int, has_scalef: bool) -> CpuKernel:
     rows += ["  br i1 %more, label %loop, label %done", "done:", "  ret i64 0", "}"]
     source = "\n\n".join([*definitions([symbol(name, kind)], has_scalef), "\n".join(rows)])
     library = compile_batch({f"apply_{name}": source})
-    return CpuKernel(library.addresses[f"apply_{name}"], count + 1, 0, name)
+    return CpuKernel(library.addresses[f"apply_{name}"], count + 1, 0, name, library)
 
 
 def samples(name: str, count: int) -> list[np.ndarray]:
