@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import ast
+import copy
 import importlib
+import pickle
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+from torch import fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import fusewright.torch_compat
 from fusewright.torch_compat import autograd
+from fusewright.torch_compat.graph_modules import GraphModule
 from fusewright.torch_version import refused_version, unknown_version
 from tests.source_names import dotted_names
 
@@ -107,3 +112,39 @@ def test_saved_versions_share_a_plain_tensor_and_count_for_themselves() -> None:
     with pytest.raises(RuntimeError, match="is at version 1; expected version 0"):
         versions[0].check(0)
     versions[1].check(0)
+
+
+def _doubled() -> GraphModule:
+    graph = fx.Graph()
+    graph.output(graph.call_function(torch.add, (graph.placeholder("x"), 1)))
+    return GraphModule({}, graph, "Doubled")
+
+
+def test_the_code_of_a_graph_is_written_when_it_is_asked_for() -> None:
+    module = _doubled()
+    assert "_code" not in vars(module)
+    assert torch.equal(module(torch.ones(2)), torch.full((2,), 2.0))
+    assert "torch.add" in module.code
+    assert "torch.add" in _doubled().code
+    run = _doubled().forward
+    assert torch.equal(run(torch.ones(2)), torch.full((2,), 2.0))
+
+
+def test_the_code_of_a_graph_that_changes_is_written_again() -> None:
+    module = _doubled()
+    assert torch.equal(module(torch.ones(2)), torch.full((2,), 2.0))
+    (node,) = module.graph.find_nodes(op="call_function", target=torch.add)
+    node.args = (node.args[0], 5)
+    module.recompile()
+    assert torch.equal(module(torch.ones(2)), torch.full((2,), 6.0)) and "5" in module.code
+
+
+def _pickled(module: GraphModule) -> GraphModule:
+    copied: GraphModule = pickle.loads(pickle.dumps(module))
+    return copied
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, _pickled])
+def test_copies_of_a_graph_run(copied: Callable[[GraphModule], GraphModule]) -> None:
+    other = copied(_doubled())
+    assert torch.equal(other(torch.ones(2)), torch.full((2,), 2.0)) and "torch.add" in str(other)

@@ -29,6 +29,7 @@ from fusewright.fake.graph_writes import may_write_inputs, storages_of, storages
 from fusewright.modes import IN_GRAPHS
 from fusewright.records import record
 from fusewright.symbolic.nodes import SYMBOLIC
+from fusewright.torch_compat.graph_modules import GraphModule
 
 
 @record
@@ -154,7 +155,7 @@ def _cut(
         graph = _subgraph(part, needs[number], returned)
         found.append(
             Piece(
-                module=fx.GraphModule(module, graph),
+                module=GraphModule(module, graph),
                 examples=tuple(known[node] for node in needs[number]),
                 reads=tuple(places[node] for node in needs[number]),
                 outlived=tuple(places[node] for node in needs[number] if node not in later),

@@ -29,6 +29,7 @@ from fusewright.aot.training import with_gradients
 from fusewright.context import CompileContext
 from fusewright.formulas import Formula
 from fusewright.records import record
+from fusewright.torch_compat.graph_modules import GraphModule
 
 Compiler = Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Any]]
 """Compiles a functional graph of ATen operators; the result takes the graph's inputs, one by one,
@@ -155,7 +156,7 @@ def _as_graph(function: Callable[..., Any], structure: Any, count: int) -> fx.Gr
     graph = fx.Graph()
     inputs = [graph.placeholder(f"input{index}") for index in range(count)]
     graph.output(graph.call_function(call, tuple(inputs)))
-    return fx.GraphModule({}, graph)
+    return GraphModule({}, graph)
 
 
 def _kinds(leaves: Sequence[Any]) -> list[Any]:

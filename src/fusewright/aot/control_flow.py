@@ -40,6 +40,7 @@ from fusewright.containers import tensors
 from fusewright.control_flow import ControlFlow, Function
 from fusewright.errors import UnsupportedOperator
 from fusewright.ir.lines import Block, CallProgram, Conditional, Line, WhileLoop
+from fusewright.torch_compat.graph_modules import GraphModule
 
 aten = torch.ops.aten
 
@@ -201,7 +202,7 @@ def _returning_two(module: fx.GraphModule, count: int) -> fx.GraphModule:
     graph = fx.Graph()
     results: Any = graph.graph_copy(module.graph, {}) or ()
     graph.output(([*results[:count]], [*results[count:]]))
-    return fx.GraphModule(module, graph)
+    return GraphModule(module, graph)
 
 
 RECORDED_WHOLE |= {

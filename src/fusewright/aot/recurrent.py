@@ -18,6 +18,7 @@ from fusewright.aot.control_flow import record_control_flow
 from fusewright.aot.tracer import RECORDED_WHOLE, Recorder
 from fusewright.control_flow import ControlFlow
 from fusewright.own_operators import operator_like
+from fusewright.torch_compat.graph_modules import GraphModule
 
 
 def record_recurrent(recorder: Recorder, function: Any, arguments: Sequence[Any]) -> Any:
@@ -96,7 +97,7 @@ def _recorded_loop(
     items = [(results, number) for number in range(len(states))]
     new = tuple([graph.call_function(operator.getitem, item) for item in items])
     graph.output((new, new[0]))
-    flow = ControlFlow("scan", [fx.GraphModule({}, graph)])
+    flow = ControlFlow("scan", [GraphModule({}, graph)])
     return record_control_flow(recorder, flow, [(outside,), states, gates, 0, reverse])
 
 

@@ -71,6 +71,7 @@ from fusewright.fake.graph_writes import (
 )
 from fusewright.modes import ModeChange, Modes, changed_modes, guarding_modes, restore
 from fusewright.records import record, replace
+from fusewright.torch_compat.graph_modules import GraphModule
 
 assert handlers, "importing the handlers fills their table"
 
@@ -564,4 +565,4 @@ def _finish_graph(
     )
     output = graph.output(nodes)
     output.meta["val"] = values
-    return fx.GraphModule(torch.nn.Module(), graph, class_name="CapturedGraph")
+    return GraphModule(torch.nn.Module(), graph, class_name="CapturedGraph")

@@ -31,6 +31,7 @@ from fusewright.symbolic.nodes import (
     symbolic_float,
     symbolic_int,
 )
+from fusewright.torch_compat.graph_modules import GraphModule
 
 _OPERATOR_TYPES: Final = (type(torch.ops.aten.add), type(torch.ops.aten.add.Tensor))
 
@@ -356,7 +357,7 @@ class SubgraphBuilder(GraphBuilder):
         """The finished graph. Its fakes belong to the transform that made them, and go."""
         for node in self.graph.nodes:
             node.meta.pop("val", None)
-        return fx.GraphModule({}, self.graph)
+        return GraphModule({}, self.graph)
 
 
 class NeedsConstants(FusewrightError):
