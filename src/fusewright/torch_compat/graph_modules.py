@@ -39,14 +39,17 @@ class GraphModule(fx.GraphModule):
     def recompile(self) -> Any:
         """Have the code written anew when it is asked for: the class is this module's own."""
         vars(self).pop("_code", None)
-        type(self).forward = _FORWARD
+        cls: Any = type(self)
+        cls.forward = _FORWARD
 
     @property
     def code(self) -> str:
         """The Python code of the graph."""
         if "_code" not in vars(self):
             fx.GraphModule.recompile(self)
-        return self._code
+        code: str = self._code
+        return code
 
     def __reduce__(self) -> Any:
-        return fx.GraphModule(self, self.graph, self._get_name()).__reduce__()
+        name = type(self).__name__
+        return fx.GraphModule(self, self.graph, name).__reduce__()
