@@ -33,7 +33,7 @@ class Drawing:
     def emit(self, line):
         """Draw what a line says. Lines that neither compute nor name memory draw nothing."""
         match line:
-            case wrapper.TakeInput(buffer=buffer) | wrapper.Constant(buffer=buffer):
+            case wrapper.TakeInput(buffer=buffer) | wrapper.TakeConstant(buffer=buffer):
                 self.layouts[buffer.name] = print_layout(buffer.layout)
                 self.writers[buffer.name] = self.node(buffer.name, "ellipse")
             case wrapper.Allocate(buffer=buffer):

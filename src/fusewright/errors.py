@@ -30,7 +30,7 @@ class Location:
 
 
 @record
-class Call:
+class TracedCall:
     """A call that was being traced."""
 
     code: CodeType
@@ -66,7 +66,7 @@ class Unsupported(FusewrightError):
         location: Location | None = None,
         remedy: str = "",
         reason: str = "",
-        calls: Sequence[Call] = (),
+        calls: Sequence[TracedCall] = (),
     ) -> None:
         self.what = what
         self.location = location

@@ -33,7 +33,7 @@ from fusewright.torch_compat.graph_modules import GraphModule
 
 
 @record
-class Piece:
+class GraphPiece:
     """A part of a graph that is compiled by itself. A place below counts the inputs of the whole
     graph, and behind them what the pieces before have given.
     """
@@ -50,7 +50,7 @@ class Piece:
     """Whether it may write to an input, so that a call cannot begin again."""
 
 
-def pieces(module: fx.GraphModule, examples: Sequence[Any], limits: Limits) -> list[Piece]:
+def pieces(module: fx.GraphModule, examples: Sequence[Any], limits: Limits) -> list[GraphPiece]:
     """The pieces of a captured graph for buckets of these sizes; none where it is one piece: it
     cannot be cut, or all gradients fit into one bucket.
     """
@@ -134,7 +134,7 @@ def _may_cross(value: Any) -> bool:
 
 def _cut(
     module: fx.GraphModule, examples: Sequence[Any], nodes: list[fx.Node], cuts: list[int]
-) -> list[Piece]:
+) -> list[GraphPiece]:
     """The pieces that begin at the positions `cuts`, and at the beginning."""
     placeholders = list(module.graph.find_nodes(op="placeholder"))
     output = module.graph.output_node()
@@ -154,7 +154,7 @@ def _cut(
             known[node] = _example(node.meta["val"], examples)
         graph = _subgraph(part, needs[number], returned)
         found.append(
-            Piece(
+            GraphPiece(
                 module=GraphModule(module, graph),
                 examples=tuple(known[node] for node in needs[number]),
                 reads=tuple(places[node] for node in needs[number]),
@@ -213,7 +213,7 @@ def _with_history(value: torch.Tensor) -> torch.Tensor:
         return example.requires_grad_().view_as(example)
 
 
-def in_order(parts: Sequence[Piece], runs: Sequence[Callable[[list[Any]], Any]]) -> Any:
+def in_order(parts: Sequence[GraphPiece], runs: Sequence[Callable[[list[Any]], Any]]) -> Any:
     """A function from the whole graph's inputs (one list, which is cleared) to its results, by the
     pieces' compiled functions.
     """

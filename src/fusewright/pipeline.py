@@ -28,7 +28,7 @@ from fusewright.aot import (
 )
 from fusewright.context import COLLECTOR_PAUSE, CompileContext
 from fusewright.errors import BackendCompilerFailed, KernelNotCompiled, Location
-from fusewright.graph_pieces import Piece, in_order, pieces
+from fusewright.graph_pieces import GraphPiece, in_order, pieces
 from fusewright.interrupts import INTERRUPTS
 from fusewright.ir.forms import blocks_of
 from fusewright.ir.group import Group, Schedule
@@ -114,7 +114,7 @@ def compile_graph(
 
 
 def _compile_pieces(
-    parts: Sequence[Piece], context: CompileContext, language: KernelLanguage | None
+    parts: Sequence[GraphPiece], context: CompileContext, language: KernelLanguage | None
 ) -> CompiledGraph:
     """Compile each piece of a graph by itself."""
     compiled = []

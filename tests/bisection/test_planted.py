@@ -17,7 +17,7 @@ import fusewright
 from fusewright import compiler, pipeline
 from fusewright.aot import COMPILER_DECOMPOSITIONS, rematerialization
 from fusewright.aot import trace as trace_module
-from fusewright.bisection import Finding
+from fusewright.bisection import FirstFailure
 from fusewright.ir.lines import CallKernel
 from fusewright.ir.parse import parse_program
 from fusewright.ir.text import print_program
@@ -408,7 +408,7 @@ def test_a_planted_bug_is_named(name: str, tmp_path: Path, monkeypatch: Patch) -
         assert shows_it(found)
 
 
-def shows_it(finding: Finding) -> bool:
+def shows_it(finding: FirstFailure) -> bool:
     """Whether the program that was written shows the fault, and needs no other file."""
     assert finding.program is not None, finding.why_no_program
     text = finding.program.read_text()

@@ -15,7 +15,7 @@ import fusewright
 from fusewright.capture import frame_capture, reasons
 from fusewright.capture.breaks.predicted import PredictedBreak
 from fusewright.capture.reasons import Reason
-from fusewright.errors import Call, Location, Unsupported
+from fusewright.errors import Location, TracedCall, Unsupported
 from tests.capture.test_graph_breaks import compiled, graphs
 
 X = torch.arange(6.0).reshape(2, 3)
@@ -143,7 +143,7 @@ def test_a_check_inside_a_call_around_which_a_graph_writes_is_one_graph() -> Non
 def interrupted(reason: Reason) -> Unsupported:
     """The error of a chain of calls."""
     functions = (outermost, outer, inner, innermost)
-    calls = [Call(function.__code__, Location("", 1), 5, 5) for function in functions]
+    calls = [TracedCall(function.__code__, Location("", 1), 5, 5) for function in functions]
     return Unsupported("", reason=reason.name, calls=calls)
 
 

@@ -410,7 +410,7 @@ def kept_code() -> list[str]:
     at the same time.
     """
     compiled: list[None] = []
-    object_code = llvm_engine.Compiler.object_code
+    object_code = llvm_engine.MachineCodeCompiler.object_code
 
     def counted(compiler: Any, batch: Any) -> bytes:
         compiled.append(None)
@@ -423,7 +423,7 @@ def kept_code() -> list[str]:
         fusewright.compile(program)(x).sum().backward()
         return len(compiled)
 
-    with unittest.mock.patch.object(llvm_engine.Compiler, "object_code", counted):
+    with unittest.mock.patch.object(llvm_engine.MachineCodeCompiler, "object_code", counted):
         counts = []
         for rank in range(dist.get_world_size()):
             if rank == dist.get_rank():

@@ -62,11 +62,11 @@ STAGES: dict[str, Stage] = {
     "wrapper": Stage(pipeline, "generate_lines"),
     "emit": Stage(pipeline, "emit_module"),
     "load": Stage(pipeline, "load_module"),
-    "machine code": Stage(llvm_engine.Compiler, "object_code"),
+    "machine code": Stage(llvm_engine.MachineCodeCompiler, "object_code"),
     "keep machine code": Stage(KeptFiles, "write"),
     "native plan": Stage(pipeline, "load_plan"),
     "lower backward": Stage(pipeline, "lower", 2),
-    "machine code of backward": Stage(llvm_engine.Compiler, "object_code", 2),
+    "machine code of backward": Stage(llvm_engine.MachineCodeCompiler, "object_code", 2),
     "native plan of backward": Stage(pipeline, "load_plan", 2),
 }
 

@@ -13,10 +13,10 @@ from typer.testing import CliRunner
 import fusewright
 from fusewright.cli import app
 from fusewright.fuzz import workers
-from fusewright.fuzz.campaign import GENERATORS, Campaign, Plan, generate
-from fusewright.fuzz.checking import Verdict, check
+from fusewright.fuzz.campaign import GENERATORS, Campaign, CampaignPlan, generate
+from fusewright.fuzz.checking import CheckResult, check
 from fusewright.fuzz.comparison import Finding
-from fusewright.fuzz.program import ENDING, Program
+from fusewright.fuzz.program import ENDING, RandomProgram
 from fusewright.fuzz.shrink import shrink
 
 PROGRAM = """\
@@ -51,15 +51,15 @@ crash in eager, which is no finding.
 """
 
 
-def unruly(kind: str, seed: int) -> Program:
-    return Program(kind, seed, PROGRAM.format(more=MORE[seed]) + ENDING)
+def unruly(kind: str, seed: int) -> RandomProgram:
+    return RandomProgram(kind, seed, PROGRAM.format(more=MORE[seed]) + ENDING)
 
 
 def test_a_crash_and_a_hang_are_findings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(workers, "TIME_LIMIT", 1.0)
     monkeypatch.setattr(workers, "LIFETIME", 1)
     monkeypatch.delenv("RUN_OF_A_TEST", raising=False)
-    campaign = Campaign(Plan(kinds=("tensors",), count=4, jobs=2))
+    campaign = Campaign(CampaignPlan(kinds=("tensors",), count=4, jobs=2))
     groups = campaign.run(unruly)
     told = {group.kind: [verdict.seed for verdict in group.verdicts] for group in groups}
     assert told == {"crash": [1], "hang": [2]}
@@ -75,33 +75,33 @@ def test_a_crash_and_a_hang_are_findings(monkeypatch: pytest.MonkeyPatch, tmp_pa
 
 
 def test_a_failure_of_the_fuzzer_is_told() -> None:
-    def fails(kind: str, seed: int) -> Program:
+    def fails(kind: str, seed: int) -> RandomProgram:
         raise ValueError("no such operator")
 
-    campaign = Campaign(Plan(kinds=("tensors",), count=2))
+    campaign = Campaign(CampaignPlan(kinds=("tensors",), count=2))
     assert campaign.run(fails) == []
     assert "the fuzzer failed 2 times: tensors 0" in campaign.report()
     assert "no such operator" in campaign.report()
 
 
 def test_a_campaign_goes_on_where_it_stopped(tmp_path: Path) -> None:
-    first = Campaign(Plan(kinds=("tensors",), seed=5, count=1, folder=tmp_path))
+    first = Campaign(CampaignPlan(kinds=("tensors",), seed=5, count=1, folder=tmp_path))
     first.run()
-    second = Campaign(Plan(kinds=("tensors",), seed=5, count=2, folder=tmp_path))
+    second = Campaign(CampaignPlan(kinds=("tensors",), seed=5, count=2, folder=tmp_path))
     second.run()
     assert len((tmp_path / "cases.jsonl").read_text().splitlines()) == 2
     assert sum(second.outcomes.values()) == 2
 
 
 def test_checks_of_memory_are_on_while_it_runs() -> None:
-    def noting(kind: str, seed: int) -> Program:
+    def noting(kind: str, seed: int) -> RandomProgram:
         needs = (
             "assert os.environ['FUSEWRIGHT_GARBAGE'] and not os.environ['CUDA_VISIBLE_DEVICES']\n"
             "RUN ="
         )
-        return Program(kind, seed, unruly(kind, 0).source.replace("RUN =", needs))
+        return RandomProgram(kind, seed, unruly(kind, 0).source.replace("RUN =", needs))
 
-    plan = Plan(kinds=("tensors",), count=1, garbage=True, guard_pages=True)
+    plan = CampaignPlan(kinds=("tensors",), count=1, garbage=True, guard_pages=True)
     campaign = Campaign(plan)
     campaign.run(noting)
     assert campaign.outcomes == {("tensors", "right"): 1}
@@ -153,13 +153,13 @@ def f(x0, x1):
     return (v0, v2,)
 """
 
-    def check_for_cosine(program: Program) -> Verdict:
+    def check_for_cosine(program: RandomProgram) -> CheckResult:
         eager = check(program, lambda function, dynamic: function)
         if "cos(" not in program.source or eager.outcome != "right":
             return eager
-        return Verdict("tensors", 1, "found", (Finding("wrong_value", 0, "result[0]", ""),))
+        return CheckResult("tensors", 1, "found", (Finding("wrong_value", 0, "result[0]", ""),))
 
-    program = Program("tensors", 1, source + ENDING)
+    program = RandomProgram("tensors", 1, source + ENDING)
     smaller, verdict = shrink(program, check_for_cosine(program), check_for_cosine, 30.0)
     assert verdict.outcome == "found"
     assert smaller.source.endswith(ENDING)

@@ -13,7 +13,7 @@ from fusewright.fuzz.campaign import generate
 from fusewright.fuzz.checking import check, signature
 from fusewright.fuzz.comparison import CLASSES, Finding
 from fusewright.fuzz.observation import Observer
-from fusewright.fuzz.program import ENDING, Program
+from fusewright.fuzz.program import ENDING, RandomProgram
 from fusewright.runtime.guard_pages import MemoryFault
 
 HEADER = """\
@@ -38,13 +38,13 @@ def f(x0):
 Fault = Callable[..., Any]
 
 
-def program(body: str, mode: str = "plain") -> Program:
+def program(body: str, mode: str = "plain") -> RandomProgram:
     lines = "".join(f"    {line}\n" for line in body.splitlines())
     header = HEADER.format(mode=mode, grad=", grad=True" if mode == "grad" else "")
-    return Program("tensors", 3, header + lines + ENDING)
+    return RandomProgram("tensors", 3, header + lines + ENDING)
 
 
-def found(source: Program, fault: Fault) -> set[str]:
+def found(source: RandomProgram, fault: Fault) -> set[str]:
     """The classes of what is found with a compiler that calls `fault(function, *arguments)`."""
 
     def transform(function: Any, dynamic: Any) -> Any:

@@ -18,7 +18,7 @@ from fusewright.fuzz.execution import run
 from fusewright.fuzz.inputs import LAYOUTS, collected_leaves, fill, weights
 from fusewright.fuzz.judge import Judge
 from fusewright.fuzz.observation import Tensor
-from fusewright.fuzz.program import Program
+from fusewright.fuzz.program import RandomProgram
 from fusewright.fuzz.workers import _works, started
 from fusewright.records import replace
 
@@ -48,7 +48,7 @@ def test_inputs_are_laid_out_on_the_device(layout: str) -> None:
 
 def test_what_a_program_makes_anew_is_on_the_device() -> None:
     """Unless it names another."""
-    namespace = Program("tensors", 1, SOURCE.format(result="torch.tensor([1.0])")).load(
+    namespace = RandomProgram("tensors", 1, SOURCE.format(result="torch.tensor([1.0])")).load(
         device="meta"
     )
     total, one = namespace["f"](torch.zeros(3, device="meta"))
@@ -58,13 +58,13 @@ def test_what_a_program_makes_anew_is_on_the_device() -> None:
 def test_a_program_for_the_cpu_alone_is_discarded() -> None:
     text = "Expected all tensors to be on the same device, but"
     source = SOURCE.format(result=f"{{}}[{text!r}]")
-    assert check(Program("tensors", 1, source)).outcome == "discarded"
-    other = check(Program("tensors", 1, SOURCE.format(result="{}['another text']")))
+    assert check(RandomProgram("tensors", 1, source)).outcome == "discarded"
+    other = check(RandomProgram("tensors", 1, SOURCE.format(result="{}['another text']")))
     assert other.outcome == "same exception"
 
 
 def test_another_device_is_a_difference() -> None:
-    program = Program("tensors", 1, SOURCE.format(result="x"))
+    program = RandomProgram("tensors", 1, SOURCE.format(result="x"))
     eager, other = list(run(program)), list(run(program))
     fact = other[0].facts["result[1]"]
     assert isinstance(fact, Tensor)

@@ -14,11 +14,11 @@ from typer.testing import CliRunner
 import fusewright
 from fusewright.cli import app
 from fusewright.inspect import costs
-from fusewright.inspect.costs import Cost, Machine, Profile, profile_of
+from fusewright.inspect.costs import CostRow, MachineRates, Profile, profile_of
 from fusewright.records import replace
 from fusewright.runtime.profiling import Label, Spent, recording
 
-MACHINE = Machine(bytes_per_second=10e9, operations_per_second=100e9, threads=2, cores=2)
+MACHINE = MachineRates(bytes_per_second=10e9, operations_per_second=100e9, threads=2, cores=2)
 PROGRAM = """\
 import sys
 import torch
@@ -39,14 +39,14 @@ raise SystemExit(len(sys.argv))
 """
 
 
-def cost(name: str, seconds: float, **more: Any) -> Cost:
+def cost(name: str, seconds: float, **more: Any) -> CostRow:
     is_kernel = name.startswith("cpu_")
     label = Label(kernel=name * is_kernel, operators=() if is_kernel else (name,), places=())
     facts = {"count": 10, "bytes": 0.0, "operations": 0.0, **more}
-    return Cost(label=label, seconds=seconds, **facts)
+    return CostRow(label=label, seconds=seconds, **facts)
 
 
-def told(*parts: Cost, seconds: float = 1.0, **more: Any) -> str:
+def told(*parts: CostRow, seconds: float = 1.0, **more: Any) -> str:
     facts = {"compile_seconds": 0.0, "explanations": (), "machine": MACHINE, **more}
     return str(Profile(costs=parts, seconds=seconds, **facts))
 
@@ -54,7 +54,7 @@ def told(*parts: Cost, seconds: float = 1.0, **more: Any) -> str:
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", list(sys.argv))
     monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr(Machine, "measured", classmethod(lambda cls: MACHINE))
+    monkeypatch.setattr(MachineRates, "measured", classmethod(lambda cls: MACHINE))
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
     result = CliRunner().invoke(app, ["profile", str(program), "--x"])
@@ -127,7 +127,7 @@ def test_the_table() -> None:
         ),
     ],
 )  # fmt: skip
-def test_advice(parts: list[Cost], facts: dict[str, Any], advice: str) -> None:
+def test_advice(parts: list[CostRow], facts: dict[str, Any], advice: str) -> None:
     text = told(*parts, **facts)
     assert advice in text and text.count("\n- ") == 1, text
 

@@ -26,7 +26,7 @@ def quick(monkeypatch: Patch, tmp_path: Path) -> None:
     monkeypatch.setenv("FUSEWRIGHT_CACHE_DIR", str(tmp_path))
 
 
-def found(subject: str) -> doctor.Finding:
+def found(subject: str) -> doctor.Diagnosis:
     (finding,) = [one for one in doctor.examine(fusewright.compile) if one.subject == subject]
     return finding
 

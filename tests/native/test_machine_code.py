@@ -15,7 +15,7 @@ import torch
 import fusewright
 from fusewright.native import CpuKernel, MachineCode, lacking_features
 from fusewright.runtime.compiled import CompiledGraph
-from fusewright.runtime.llvm_engine import Compiler, cpu_target
+from fusewright.runtime.llvm_engine import MachineCodeCompiler, cpu_target
 from fusewright.runtime.loader import load_module
 
 
@@ -37,7 +37,7 @@ def graph() -> CompiledGraph:
 @pytest.fixture(scope="module")
 def file(graph: CompiledGraph) -> bytes:
     sources = {kernel.name: kernel.source for kernel in graph.record.kernels}
-    return Compiler(cpu_target()).object_code(sources)
+    return MachineCodeCompiler(cpu_target()).object_code(sources)
 
 
 def inputs() -> tuple[torch.Tensor, torch.Tensor]:

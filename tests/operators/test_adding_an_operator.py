@@ -32,7 +32,7 @@ def added(monkeypatch: pytest.MonkeyPatch) -> None:
     table = eval(f"{{{row}}}", variables)
     assert NAME in table
     for name, its_formula in table.items():
-        rule = pointwise._rule_of(name, its_formula, pointwise.Operands.RESULT)
+        rule = pointwise._rule_of(name, its_formula, pointwise.ComputeType.RESULT)
         monkeypatch.setitem(RULES, name, rule)
 
 

@@ -21,7 +21,7 @@ from fusewright.runtime.cuda_graphs import (
     RecordingPool,
     Replayer,
     ReplayFacts,
-    Span,
+    TensorSpan,
 )
 from tests.gpu import test_cuda_graphs as loops
 
@@ -30,7 +30,7 @@ def at_the_same_address(value: Any) -> Any:
     """A tensor that shares the memory of another and does not keep it alive."""
     if not isinstance(value, torch.Tensor) or not value.numel():
         return value
-    span = Span.of(value)
+    span = TensorSpan.of(value)
     memory = (ctypes.c_byte * (span.length * value.element_size())).from_address(value.data_ptr())
     return torch.frombuffer(memory, dtype=value.dtype).as_strided(span.size, span.stride)
 
@@ -69,7 +69,7 @@ class PretendedDevice:
         if self.fails:
             raise RuntimeError("operation not permitted when stream is capturing\nmore words")
         self.recordings += 1
-        memory = [Span.of(one).whole(one) for one in inputs if isinstance(one, torch.Tensor)]
+        memory = [TensorSpan.of(one).whole(one) for one in inputs if isinstance(one, torch.Tensor)]
         before = [whole.clone() for whole in memory]
         outputs = call(list(inputs))
         for whole, old in zip(memory, before, strict=True):  # a real recording runs nothing
@@ -283,7 +283,7 @@ def test_inputs_and_results_of_every_layout(world: World, name: str) -> None:
     call = world.replayer(lambda x: (view(torch.ones(6, 4)) * 2 + x.sum(), x[...].clone()))
     for _ in range(4):
         x = view(torch.randn(6, 4))
-        assert Span.of(x).like(x).stride() == x.stride()
+        assert TensorSpan.of(x).like(x).stride() == x.stride()
         results = call([x])
         expected = (view(torch.ones(6, 4)) * 2 + x.sum(), x.clone())
         for result, other in zip(results, expected, strict=True):

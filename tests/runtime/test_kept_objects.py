@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 import fusewright
 from fusewright.cli import app
 from fusewright.runtime import llvm_engine
-from fusewright.runtime.llvm_engine import OBJECTS, Compiler, compile_batch
+from fusewright.runtime.llvm_engine import OBJECTS, MachineCodeCompiler, compile_batch
 
 SOURCE = Path(fusewright.__file__).parents[1]
 
@@ -44,13 +44,13 @@ def run(number: int) -> int:
 def compiled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     """The sources that were compiled, with a folder of the test's own."""
     monkeypatch.setenv("FUSEWRIGHT_CACHE_DIR", str(tmp_path))
-    real, sources = Compiler.object_code, []
+    real, sources = MachineCodeCompiler.object_code, []
 
-    def counting(self: Compiler, batch: Any) -> bytes:
+    def counting(self: MachineCodeCompiler, batch: Any) -> bytes:
         sources.extend(batch.values())
         return real(self, batch)
 
-    monkeypatch.setattr(Compiler, "object_code", counting)
+    monkeypatch.setattr(MachineCodeCompiler, "object_code", counting)
     return sources
 
 
@@ -109,13 +109,13 @@ def test_a_lock_is_given_up_though_a_forked_process_lives(compiled: list[str]) -
 PROCESS = """
 import sys, time
 from fusewright.runtime import llvm_engine
-real = llvm_engine.Compiler.object_code
+real = llvm_engine.MachineCodeCompiler.object_code
 def counting(self, sources):
     with open(sys.argv[1], "a") as file:
         file.write("compiled\\n")
     time.sleep(0.5)
     return real(self, sources)
-llvm_engine.Compiler.object_code = counting
+llvm_engine.MachineCodeCompiler.object_code = counting
 llvm_engine.compile_batch({"k": sys.argv[2]})
 """
 

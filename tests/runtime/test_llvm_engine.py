@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from fusewright.runtime.llvm_engine import (
-    Compiler,
     KernelCompilationFailed,
+    MachineCodeCompiler,
     cpu_target,
     join_modules,
 )
@@ -36,24 +36,24 @@ def run(address: int) -> int:
 def test_kernels_of_one_batch_share_what_is_equal() -> None:
     text = join_modules({"a": source(1), "b": source(2)})
     assert text.count("define internal i64 @twice") == 1
-    library = Compiler(cpu_target()).library({"a": source(1), "b": source(2)})
+    library = MachineCodeCompiler(cpu_target()).library({"a": source(1), "b": source(2)})
     assert (run(library.addresses["a"]), run(library.addresses["b"])) == (2, 4)
 
 
 def test_equal_text_is_compiled_once() -> None:
-    compiler = Compiler(cpu_target())
+    compiler = MachineCodeCompiler(cpu_target())
     assert compiler.object_code({"a": source(1)}) is compiler.object_code({"a": source(1)})
     assert compiler.object_code({"a": source(1)}) is not compiler.object_code({"a": source(2)})
 
 
 def test_an_error_shows_the_line() -> None:
     with pytest.raises(KernelCompilationFailed, match=r"(?s)expected.*1 nonsense"):
-        Compiler(cpu_target()).library({"a": "nonsense"})
+        MachineCodeCompiler(cpu_target()).library({"a": "nonsense"})
 
 
 def test_threads_may_compile_at_once() -> None:
     def one(number: int) -> int:
-        library = Compiler(cpu_target()).library({"kernel_of_a_thread": source(number)})
+        library = MachineCodeCompiler(cpu_target()).library({"kernel_of_a_thread": source(number)})
         return run(library.addresses["kernel_of_a_thread"])
 
     with ThreadPoolExecutor(4) as pool:

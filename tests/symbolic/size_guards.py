@@ -18,7 +18,7 @@ from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._pytree import tree_leaves, tree_map
 
 from fusewright.ir.index import Symbol
-from fusewright.ir.relations import Kind, Relation
+from fusewright.ir.relations import Relation, RelationKind
 from fusewright.symbolic.relations import RealRelation
 from tests.operators.samples import samples
 from tests.symbolic_inputs import SymbolicInputs
@@ -42,7 +42,7 @@ def assumptions(operator: Any, args: Any, kwargs: Any) -> Iterator[Relation | Re
 
 def is_plain(relation: Relation | RealRelation) -> bool:
     """Whether it says that two sizes are equal or not, as broadcasting does."""
-    if isinstance(relation, RealRelation) or relation.kind is Kind.NOT_NEGATIVE:
+    if isinstance(relation, RealRelation) or relation.kind is RelationKind.NOT_NEGATIVE:
         return False
     sides = [atoms for _, atoms in relation.difference.terms]
     symbols = all(len(atoms) == 1 and isinstance(atoms[0], Symbol) for atoms in sides)

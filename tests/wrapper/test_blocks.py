@@ -14,7 +14,7 @@ from torch._higher_order_ops import scan
 import fusewright
 from fusewright.config import TARGETS
 from fusewright.ir.forms import blocks_of, print_lines
-from fusewright.ir.lines import CallProgram, Conditional, DefineKernel, Line, Scan, WhileLoop
+from fusewright.ir.lines import CallProgram, Conditional, DefineKernel, Line, ScanLoop, WhileLoop
 from fusewright.ir.parse_forms import parse_lines
 from fusewright.runtime.compiled import CompiledGraph, Record
 
@@ -139,7 +139,7 @@ def test_steps_of_training_are_blocks() -> None:
     training = compilation.compiled.training
     assert training is not None and training.backward is not None
     for graph in (compilation.compiled, training.backward):
-        assert any(isinstance(line, Scan) for line in graph.record.lines)
+        assert any(isinstance(line, ScanLoop) for line in graph.record.lines)
 
 
 def test_the_text_of_a_module_does_not_vary() -> None:

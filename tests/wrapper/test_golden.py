@@ -6,7 +6,7 @@ from torch import Tensor, zeros
 
 from fusewright.config import Options
 from fusewright.ir.forms import print_lines
-from fusewright.ir.lines import CallProgram, Constant, DefineKernel
+from fusewright.ir.lines import CallProgram, DefineKernel, TakeConstant
 from fusewright.ir.parse_forms import parse_lines
 from fusewright.ir.verify_lines import verify_lines
 from fusewright.runtime.native_plan import NativePlan
@@ -68,7 +68,7 @@ def test_fx_graph(text: str) -> str:
     """The graph, and the module's buffers and kernels."""
     lines = name_views(parse_lines(text))
     kernels = {line.kernel.name: print for line in lines if isinstance(line, DefineKernel)}
-    constants = {line.buffer.name: zeros(()) for line in lines if isinstance(line, Constant)}
+    constants = {line.buffer.name: zeros(()) for line in lines if isinstance(line, TakeConstant)}
     constants |= {line.name: print for line in lines if isinstance(line, CallProgram)}
     module = emit_fx(lines, kernels, constants)
     module.graph.lint()

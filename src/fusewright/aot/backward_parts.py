@@ -21,7 +21,7 @@ from torch import fx
 from fusewright.aot.dead_code import dependents, is_wanted
 from fusewright.aot.eager_saves import EagerSave
 from fusewright.aot.graph import AtenGraph, constants_of
-from fusewright.aot.joint import History, JointGraph
+from fusewright.aot.joint import JointGraph, OutputHistory
 from fusewright.aot.partition import Partition, ancestors, subgraph
 from fusewright.aot.specs import FromGraph, FromInput, Leaf
 from fusewright.opaque import is_number
@@ -89,7 +89,7 @@ def backward_parts(partition: Partition) -> list[BackwardPart]:
     return [_part(partition, history) for history in joint.histories]
 
 
-def _part(partition: Partition, history: History) -> BackwardPart:
+def _part(partition: Partition, history: OutputHistory) -> BackwardPart:
     backward, joint = partition.backward, partition.joint
     placeholders = backward.placeholders
     all_saved = list(zip(placeholders, partition.saved, strict=False))
@@ -128,7 +128,7 @@ def _part(partition: Partition, history: History) -> BackwardPart:
 
 
 def _eager_saves(
-    joint: JointGraph, history: History, saved: Sequence[FromInput | FromGraph]
+    joint: JointGraph, history: OutputHistory, saved: Sequence[FromInput | FromGraph]
 ) -> tuple[EagerSave, ...]:
     """What eager saves for the gradients of `history` beside `saved`; tangents counted as there."""
     numbers = {tangent: number for number, tangent in enumerate(history.tangents)}

@@ -26,8 +26,8 @@ from fusewright.aot.loops import record_scan, record_while_loop
 from fusewright.aot.runtime import with_results
 from fusewright.aot.specs import FromGraph, FromInput, Leaf
 from fusewright.aot.subprograms import (
-    Call,
     Layouts,
+    SubprogramCall,
     Tracing,
     differentiable,
     from_all,
@@ -142,7 +142,7 @@ def record_control_flow(recorder: Recorder, flow: ControlFlow, args: Sequence[An
     values += tensors(outside)
     if any(torch_compat.unwrapped(value) is not value for value in values):
         raise UnsupportedOperator(f"{flow.name} inside of a transform of torch.func")
-    call = Call(flow, outside, arguments, shape, values)
+    call = SubprogramCall(flow, outside, arguments, shape, values)
     if flow.name == "scan":
         return record_scan(recorder, call)
     if not torch.is_grad_enabled() or not any(value.requires_grad for value in values):
@@ -152,7 +152,7 @@ def record_control_flow(recorder: Recorder, flow: ControlFlow, args: Sequence[An
     return _record_with_gradients(recorder, call)
 
 
-def _record(recorder: Recorder, call: Call) -> Any:
+def _record(recorder: Recorder, call: SubprogramCall) -> Any:
     """Record a call without gradients."""
     name = call.flow.name
     lifted = list(tensors(call.outside))
@@ -215,7 +215,7 @@ RECORDED_WHOLE |= {
 # -- gradients of a condition ---------------------------------------------------------------------
 
 
-def _record_with_gradients(recorder: Recorder, call: Call) -> Any:
+def _record_with_gradients(recorder: Recorder, call: SubprogramCall) -> Any:
     """Record a condition; when the engine comes to it, another one, whose sides compute the
     gradients of these sides, from the operands and the gradients of the results.
     """
@@ -236,7 +236,9 @@ def _record_with_gradients(recorder: Recorder, call: Call) -> Any:
     return filled(structure, differentiable(recorder, fakes, tracked, backward, call.given))
 
 
-def _record_backward(recorder: Recorder, call: Call, tangents: Sequence[Any]) -> tuple[Any, ...]:
+def _record_backward(
+    recorder: Recorder, call: SubprogramCall, tangents: Sequence[Any]
+) -> tuple[Any, ...]:
     """Record the gradients of a condition; one for each tensor that it is given, None where there
     is none.
     """

@@ -53,7 +53,7 @@ aten = torch.ops.aten
 
 
 @record
-class History:
+class OutputHistory:
     """Outputs that have one history in autograd, and their gradients."""
 
     tangents: tuple[int, ...]
@@ -88,7 +88,7 @@ class JointGraph:
     tangents: tuple[int, ...]
     """By tangent, in order: the position of its output."""
 
-    histories: tuple[History, ...]
+    histories: tuple[OutputHistory, ...]
     """Each a part of the backward half that can be run, and freed, by itself."""
 
     mutated_inputs: tuple[int, ...]
@@ -213,7 +213,7 @@ def trace_joint(
         for index in with_bits:
             gradients[index] = _of_memory(recorder, gradients[index], inputs[index])
         specs = _plan_gradients(recorder, plan, gradients, likes, len(tangents))
-        histories.append(History(reach.outputs, reach.inputs, specs, reach.is_freed))
+        histories.append(OutputHistory(reach.outputs, reach.inputs, specs, reach.is_freed))
     program.has_mutations |= recorder.has_mutations
     saves = tuple(eager_saves(saved, values[: len(inputs)], program.values))
     graph = _finished(program, plan, tangents, histories, tracked, bases, fakes)
@@ -357,7 +357,7 @@ def _finished(
     program: TracedProgram,
     plan: ResultPlan,
     tangents: Sequence[int],
-    histories: Sequence[History],
+    histories: Sequence[OutputHistory],
     tracked: frozenset[int],
     bases: Sequence[StorageBase],
     fakes: Fakes,

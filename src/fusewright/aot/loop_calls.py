@@ -14,7 +14,7 @@ from fusewright.aot.interpret import interpreter
 from fusewright.aot.runtime import with_results
 from fusewright.aot.specs import FromGraph
 from fusewright.aot.subprograms import in_layout
-from fusewright.ir.lines import Block, CallProgram, Line, Scan, WhileLoop
+from fusewright.ir.lines import Block, CallProgram, Line, ScanLoop, WhileLoop
 from fusewright.records import replace
 from fusewright.runtime.loops import scan, while_loop
 
@@ -78,7 +78,7 @@ class LoopCall:
     def line(self, call: CallProgram, blocks: Sequence[Block]) -> Line:
         """The call as a wrapper line that runs `blocks`."""
         (body,) = blocks
-        return Scan(
+        return ScanLoop(
             arguments=call.arguments,
             carried=self.carried,
             sliced=self.sliced,

@@ -32,7 +32,7 @@ from fusewright.aot.rematerialization import min_cut_rematerialization_partition
 from fusewright.aot.results import finish_graph
 from fusewright.aot.specs import FromGraph, FromInput
 from fusewright.aot.subprograms import (
-    Call,
+    SubprogramCall,
     differentiable,
     empty,
     from_all,
@@ -72,7 +72,7 @@ class _Step:
     sliced: int
 
 
-def record_scan(recorder: Recorder, call: Call) -> Any:
+def record_scan(recorder: Recorder, call: SubprogramCall) -> Any:
     """Record a call of a scan; gives its results. Raises UnsupportedOperator."""
     if recorder.differentiates:  # the gradients of a loop cannot be differentiated again
         (module,), (own,) = call.flow.modules, call.outside
@@ -94,7 +94,7 @@ def record_scan(recorder: Recorder, call: Call) -> Any:
     return filled(structure, [*last, *stacks])
 
 
-def record_while_loop(recorder: Recorder, call: Call) -> Any:
+def record_while_loop(recorder: Recorder, call: SubprogramCall) -> Any:
     """Record a call of a while loop with gradients; gives its results. Raises
     UnsupportedOperator.
     """
@@ -106,7 +106,7 @@ def record_while_loop(recorder: Recorder, call: Call) -> Any:
 
 
 def _step(
-    recorder: Recorder, call: Call, carried: Sequence[Any], sliced: Sequence[Any]
+    recorder: Recorder, call: SubprogramCall, carried: Sequence[Any], sliced: Sequence[Any]
 ) -> tuple[_Step, list[Any]]:
     """The step of a loop, and by function of the call the structure of its results."""
     fakes = recorder.fakes

@@ -32,7 +32,7 @@ from fusewright.aot.specs import (
     Detached,
     FromGraph,
     FromInput,
-    Literal,
+    KnownResult,
     Repeated,
     Replayed,
     ResultSpec,
@@ -231,7 +231,7 @@ class _Planner:
 
     def _result(self, leaf: Any, value: Any) -> ResultSpec:
         if not isinstance(leaf, fx.Node):
-            return Literal(leaf)
+            return KnownResult(leaf)
         if not isinstance(leaf.meta["val"], torch.Tensor):
             return self._once(leaf, value)
         root = memory_owner(leaf)

@@ -18,7 +18,7 @@ from fusewright.aot.specs import (
     Detached,
     FromGraph,
     FromInput,
-    Literal,
+    KnownResult,
     Repeated,
     Replayed,
     ResultSpec,
@@ -235,7 +235,7 @@ def _result(
             return outputs[position]
         case FromInput(index):
             return kept[index]
-        case Literal(value):
+        case KnownResult(value):
             return value
         case Repeated(index):
             return before[index]

@@ -69,7 +69,7 @@ class Replayed:
 
 
 @record
-class Literal:
+class KnownResult:
     """A result that is known beforehand: a number, None, a dtype …"""
 
     value: Any
@@ -89,7 +89,7 @@ class Repeated:
     index: int
 
 
-ResultSpec = FromGraph | FromInput | ViewOf | Replayed | Detached | Literal | Repeated
+ResultSpec = FromGraph | FromInput | ViewOf | Replayed | Detached | KnownResult | Repeated
 
 
 @record

@@ -28,7 +28,7 @@ aten = torch.ops.aten
 
 
 @record
-class Call:
+class SubprogramCall:
     """A condition or loop, and what it is called with."""
 
     flow: ControlFlow

@@ -44,7 +44,7 @@ from fusewright.fake_rules.geometry import same_sizes
 from fusewright.formulas import Formula, When, apply_to_each, formulas, is_foreach
 from fusewright.interrupts import INTERRUPTS
 from fusewright.ir.index import Index, Symbol
-from fusewright.ir.relations import Kind, Relation
+from fusewright.ir.relations import Relation, RelationKind
 from fusewright.modes import Modes, restore
 from fusewright.opaque import BUFFERS, Opaque
 from fusewright.operators import OperatorKind, facts
@@ -635,9 +635,9 @@ def promise(recorder: Recorder, condition: torch.SymBool) -> None:
     """
     node = condition.node
     match node.condition:
-        case Relation(Kind.NOT_NEGATIVE, Index(terms=((1 | -1, (Symbol() as symbol,)),))) if (
-            node.facts.is_of_data(symbol)
-        ):
+        case Relation(
+            RelationKind.NOT_NEGATIVE, Index(terms=((1 | -1, (Symbol() as symbol,)),))
+        ) if node.facts.is_of_data(symbol):
             node.facts.assume(node.condition)
         case Relation() as relation:
             holds = symbolic_int(node.facts, indicator_index(relation))

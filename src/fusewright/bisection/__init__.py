@@ -7,6 +7,6 @@ Read in this order: `double` and `differences` (what wrong means), `observe`, `s
 
 from __future__ import annotations
 
-from fusewright.bisection.bisecting import Bisection, Finding, Minified, bisect, minify
+from fusewright.bisection.bisecting import Bisection, FirstFailure, Minified, bisect, minify
 
-__all__ = ["Bisection", "Finding", "Minified", "bisect", "minify"]
+__all__ = ["Bisection", "FirstFailure", "Minified", "bisect", "minify"]

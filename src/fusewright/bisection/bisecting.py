@@ -35,7 +35,7 @@ SHRINKING_SECONDS: Final = 20.0
 
 
 @record(kw_only=True)
-class Finding:
+class FirstFailure:
     """The first thing that goes wrong."""
 
     stage: str
@@ -103,7 +103,7 @@ class Finding:
 class Bisection:
     """The outcome of `bisect`."""
 
-    finding: Finding | None
+    finding: FirstFailure | None
     """The first wrong step; None: nothing differs by more than rounding explains."""
 
     graphs: int
@@ -179,7 +179,7 @@ class _Search:
 
     folder: Path
     seconds: float
-    finding: Finding | None = None
+    finding: FirstFailure | None = None
     graphs: int = 0
     counts: list[int] = field(default_factory=list)
     """The number of launches compared in each call of a checked half."""
@@ -194,7 +194,7 @@ class _Search:
         if trouble is not None:
             self.finding = self._written(check, trouble)
 
-    def _written(self, check: GraphCheck, trouble: Trouble) -> Finding:
+    def _written(self, check: GraphCheck, trouble: Trouble) -> FirstFailure:
         """The finding, with a program that shows it."""
         try:
             if isinstance(trouble.error, KernelDiffers):
@@ -220,7 +220,7 @@ def _write_shrunk(check: GraphCheck, trouble: Trouble, folder: Path, seconds: fl
     )
 
 
-def _finding(trouble: Trouble, program: Path | None, why_no_program: str) -> Finding:
+def _finding(trouble: Trouble, program: Path | None, why_no_program: str) -> FirstFailure:
     error = trouble.error
     differs = trouble.differs
     detail = differs.detail if differs else f"{type(error).__name__}: {error}"
@@ -229,7 +229,7 @@ def _finding(trouble: Trouble, program: Path | None, why_no_program: str) -> Fin
         kernel, what = error.kernel, error.buffer or trouble.what
         if error.cause is not None:
             detail = f"{type(error.cause).__name__}: {error.cause}"
-    return Finding(
+    return FirstFailure(
         stage=trouble.stage,
         kernel=kernel,
         kind=trouble.kind,

@@ -15,7 +15,7 @@ from fusewright.api import compile as compile_target
 from fusewright.bisection.differences import Difference, Expected, difference
 from fusewright.bisection.observe import SEED, copies, with_histories
 from fusewright.bisection.outside import Outside
-from fusewright.bisection.search import Recorder, Trouble
+from fusewright.bisection.search import Trouble, ValueRecorder
 from fusewright.capture import reasons
 from fusewright.capture.trace import root_call
 from fusewright.compiled import compiler_of, original_of
@@ -200,7 +200,7 @@ def _first_line(
     with _Results() as seen:
         _seen(copied, own_args, own_kwargs, Outside.of(copied))
     for captured in graphs:
-        recorder = Recorder(captured.graph)
+        recorder = ValueRecorder(captured.graph)
         state = torch.get_rng_state()
         torch.manual_seed(SEED)
         try:

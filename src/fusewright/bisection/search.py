@@ -187,7 +187,7 @@ def prefix(graph: fx.GraphModule, last: fx.Node) -> fx.GraphModule:
 
 def tensor_nodes(graph: fx.GraphModule, inputs: Sequence[Any]) -> list[fx.Node]:
     """The operators of a graph that give a tensor, in order."""
-    recorder = Recorder(graph)
+    recorder = ValueRecorder(graph)
     recorder.run(*with_histories(copies(inputs), inputs))
     return [
         node
@@ -196,7 +196,7 @@ def tensor_nodes(graph: fx.GraphModule, inputs: Sequence[Any]) -> list[fx.Node]:
     ]
 
 
-class Recorder(fx.Interpreter):
+class ValueRecorder(fx.Interpreter):
     """Runs a graph, and keeps the value of each node as it was when it was computed."""
 
     def __init__(self, graph: fx.GraphModule) -> None:

@@ -15,7 +15,7 @@ import torch
 from torch import fx
 
 from fusewright.bisection.observe import copies, with_histories
-from fusewright.bisection.search import Recorder, prefix, tensor_nodes
+from fusewright.bisection.search import ValueRecorder, prefix, tensor_nodes
 from fusewright.records import record
 
 Shows = Callable[[fx.GraphModule, Sequence[Any]], bool]
@@ -104,7 +104,7 @@ def shorter(case: Case) -> Iterator[Case | None]:
 
 def later(case: Case) -> Iterator[Case | None]:
     """The graph without a stretch of its operators, whose values are inputs: halves, quarters, …"""
-    recorder = Recorder(case.graph)
+    recorder = ValueRecorder(case.graph)
     recorder.run(*with_histories(copies(case.inputs), case.inputs))
     nodes = [node for node in case.graph.graph.nodes if node.op.startswith("call_")]
     width = len(nodes) // 2
@@ -118,7 +118,7 @@ def later(case: Case) -> Iterator[Case | None]:
 
 def bypassed(case: Case) -> Iterator[Case | None]:
     """The graph with an argument in the place of an operator that gives a tensor like it."""
-    recorder = Recorder(case.graph)
+    recorder = ValueRecorder(case.graph)
     recorder.run(*with_histories(copies(case.inputs), case.inputs))
     for node in case.graph.graph.nodes:
         own = recorder.values.get(node)

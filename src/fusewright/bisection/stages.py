@@ -59,7 +59,7 @@ OPTIONS: Final = Options(strict=True, verify=True)
 
 
 @record(kw_only=True)
-class Stage:
+class ComparedStage:
     """One stage."""
 
     name: str
@@ -174,7 +174,7 @@ def as_compiled(module: fx.GraphModule, examples: Sequence[Any]) -> Run:
     return compile_graph(module, examples, CompileContext(options=OPTIONS)).run
 
 
-def stages(counts: list[int]) -> tuple[Stage, ...]:
+def stages(counts: list[int]) -> tuple[ComparedStage, ...]:
     """All stages behind capture, in the compiler's order. `counts` gets the numbers of kernels that
     were compared.
     """
@@ -189,16 +189,16 @@ def stages(counts: list[int]) -> tuple[Stage, ...]:
         "wrapper": staged(in_python),
         "native plan": as_compiled,
     }
-    return tuple(Stage(name=name, build=build) for name, build in rows.items())
+    return tuple(ComparedStage(name=name, build=build) for name, build in rows.items())
 
 
-def stages_of_passes() -> tuple[Stage, ...]:
+def stages_of_passes() -> tuple[ComparedStage, ...]:
     """The parts of the stage `scheduling`: grouping, and the passes one by one."""
     rows = []
     for count in range(len(PASSES) + 1):
         name = f"scheduling, pass {PASSES[count - 1]}" if count else "scheduling, groups"
         half = functools.partial(scheduled, passes=PASSES[:count])
-        rows.append(Stage(name=name, build=staged(half)))
+        rows.append(ComparedStage(name=name, build=staged(half)))
     return tuple(rows)
 
 

@@ -96,7 +96,7 @@ class NotCaptured(Exception):
 
 
 @record(kw_only=True)
-class GraphBreak:
+class BreakPlace:
     """The place at which capture stopped before the end of the function, and the reason."""
 
     error: Unsupported
@@ -125,7 +125,7 @@ class Capture:
     """Facts that must hold for the capture to be used again; see also `all_guards`."""
 
     outputs: tuple[TensorValue | SymbolicValue, ...]
-    result: Value | GraphBreak
+    result: Value | BreakPlace
     """The value that the function returns, or the place of the graph break."""
 
     writes: tuple[Write, ...]
@@ -161,9 +161,9 @@ class Capture:
         )
 
     @property
-    def graph_break(self) -> GraphBreak | None:
+    def graph_break(self) -> BreakPlace | None:
         """The break at which capture stopped; None when it reached the end."""
-        return self.result if isinstance(self.result, GraphBreak) else None
+        return self.result if isinstance(self.result, BreakPlace) else None
 
     def finish(
         self,
@@ -215,7 +215,7 @@ class Capture:
                 graph = keeping_random_state(graph, devices)
         effects = SideEffects(graph, self.outputs, self.writes, self.calls, recover)
         match self.result:
-            case GraphBreak(interruption=interruption):
+            case BreakPlace(interruption=interruption):
                 reason = self.result.error.reason
                 breaking = BreakWriter(self.machine, self.root, interruption, self.breaks, reason)
                 return breaking.write_break(effects)
@@ -324,7 +324,7 @@ def _trace(
     writes = pending_writes(machine)
     needed = [*_kept(result), *written_values(writes)]
     missing = first_unmakeable(machine, needed)
-    if missing is not None and isinstance(result, GraphBreak):
+    if missing is not None and isinstance(result, BreakPlace):
         raise Retrace(plan.searching())
     if isinstance(missing, UnknownValue):
         raise missing.refusal()
@@ -387,7 +387,7 @@ def _last_makeable(
 
 def _run(
     machine: Machine, frame: Frame, breaks: BreakTable | None, plan: TracePlan
-) -> Value | GraphBreak:
+) -> Value | BreakPlace:
     """Execute a frame to its end, or to the planned stop."""
     try:
         return machine.run(frame)
@@ -403,12 +403,12 @@ def _run(
         if begins_after and keep_iterators_whole(machine):
             # A loop that breaks in each round is captured once for all of them.
             raise Retrace(plan.whole()) from None
-        return GraphBreak(error=plan.error, interruption=place)
+        return BreakPlace(error=plan.error, interruption=place)
 
 
-def _kept(result: Value | GraphBreak) -> list[Value]:
+def _kept(result: Value | BreakPlace) -> list[Value]:
     """The values that must exist when the graph has run: the result, or all that is live."""
-    return result.interruption.live_values if isinstance(result, GraphBreak) else [result]
+    return result.interruption.live_values if isinstance(result, BreakPlace) else [result]
 
 
 def _permissions_left(

@@ -30,7 +30,7 @@ from fusewright.fake.values import (
     run_on_masks,
     run_on_values,
 )
-from fusewright.fake_rules import RULES, VIEW_RULES, Geometry, View
+from fusewright.fake_rules import RULES, VIEW_RULES, Geometry, ViewGeometry
 from fusewright.fake_rules.arguments import flat
 from fusewright.fake_rules.geometry import contiguous, same_sizes
 from fusewright.fake_rules.requirements import REQUIREMENTS, picks_from_something, within_storage
@@ -194,11 +194,11 @@ def run_view(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, A
     source = args[0]
     storage_bytes = source.untyped_storage().nbytes()
 
-    def show(view: View) -> FakeTensor:
+    def show(view: ViewGeometry) -> FakeTensor:
         meta = source.meta_tensor.as_strided(view.size, view.stride, view.offset)
         return mode.wrap(meta, source.device, storage_bytes)
 
-    return show(views) if isinstance(views, View) else tuple(map(show, views))
+    return show(views) if isinstance(views, ViewGeometry) else tuple(map(show, views))
 
 
 def _without_write(op: OpOverload) -> OpOverload | None:
@@ -385,7 +385,7 @@ def change_geometry(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict
     if op is aten.as_strided_.default and not within_storage(*args, **kwargs):
         raise RuntimeError(f"{op}: beyond the storage of its argument")
     view = VIEW_RULES[op](*args, **kwargs) if mode.facts else None
-    if isinstance(view, View):
+    if isinstance(view, ViewGeometry):
         tensor.meta_tensor = tensor.meta_tensor.as_strided(view.size, view.stride, view.offset)
     else:
         op(*mapped(meta_of, args), **mapped(meta_of, kwargs))

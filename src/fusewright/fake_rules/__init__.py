@@ -24,7 +24,7 @@ from fusewright.fake_rules.geometry import Geometry as Geometry
 from fusewright.fake_rules.geometry import Rule
 from fusewright.fake_rules.unknown import UNKNOWN_RULES as UNKNOWN_RULES
 from fusewright.fake_rules.views import VIEW_RULES as VIEW_RULES
-from fusewright.fake_rules.views import View as View
+from fusewright.fake_rules.views import ViewGeometry as ViewGeometry
 
 RULES: dict[Any, Rule] = {
     **pointwise.RULES,

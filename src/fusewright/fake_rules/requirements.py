@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fusewright.fake_rules.views import VIEW_RULES, View
+from fusewright.fake_rules.views import VIEW_RULES, ViewGeometry
 
 aten = torch.ops.aten
 
@@ -27,7 +27,7 @@ def _fills(view: Any) -> Requirement:
 
     def fits(x: Tensor, source: Tensor, *arguments: Any, **keywords: Any) -> bool:
         shown = VIEW_RULES[view](x, *arguments, **keywords)
-        return not isinstance(shown, View) or _same(shown.size, source.shape)
+        return not isinstance(shown, ViewGeometry) or _same(shown.size, source.shape)
 
     return fits
 
@@ -97,7 +97,7 @@ def within_storage(
 ) -> bool:
     """The storage of `x` holds all elements of such a view."""
     shown = VIEW_RULES[aten.as_strided.default](x, size, stride, storage_offset)
-    return isinstance(shown, View)
+    return isinstance(shown, ViewGeometry)
 
 
 def _part_within_storage(x: Tensor, source: Tensor, *geometry: Any, **keywords: Any) -> bool:

@@ -21,7 +21,7 @@ from fusewright.symbolic.nodes import index_of, symbolic_int
 
 
 @record
-class View:
+class ViewGeometry:
     """The geometry of a view; strides and offset are in elements, the offset counted from the
     beginning of the storage.
     """
@@ -31,7 +31,7 @@ class View:
     offset: Any
 
 
-ViewRule = Callable[..., "View | tuple[View, ...] | None"]
+ViewRule = Callable[..., "ViewGeometry | tuple[ViewGeometry, ...] | None"]
 """Takes the arguments of an operator; None leaves the call to torch, which raises its error."""
 
 
@@ -39,8 +39,8 @@ def _whole(x: Tensor) -> tuple[list[int], list[int], Any]:
     return list(x.shape), list(x.stride()), x.storage_offset()
 
 
-def _view(size: Sequence[int], stride: Sequence[int], offset: Any) -> View:
-    return View(tuple(size), tuple(stride), offset)
+def _view(size: Sequence[int], stride: Sequence[int], offset: Any) -> ViewGeometry:
+    return ViewGeometry(tuple(size), tuple(stride), offset)
 
 
 def _axis(dim: int, rank: int) -> int | None:
@@ -49,12 +49,12 @@ def _axis(dim: int, rank: int) -> int | None:
     return dim % rank if -rank <= dim < rank else None
 
 
-def itself(x: Tensor, *rest: Any) -> View:
+def itself(x: Tensor, *rest: Any) -> ViewGeometry:
     """alias, detach."""
     return _view(*_whole(x))
 
 
-def reshaped(x: Tensor, size: Sequence[int]) -> View | None:
+def reshaped(x: Tensor, size: Sequence[int]) -> ViewGeometry | None:
     """view, _unsafe_view; one size may be -1."""
     wanted = complete_size(list(size), x.numel())
     if wanted is None:
@@ -71,7 +71,7 @@ def reshaped(x: Tensor, size: Sequence[int]) -> View | None:
     return _view(wanted, stride, x.storage_offset())
 
 
-def reshape_alias(x: Tensor, size: Sequence[int], stride: Sequence[int]) -> View:
+def reshape_alias(x: Tensor, size: Sequence[int], stride: Sequence[int]) -> ViewGeometry:
     """_reshape_alias: the strides are known already."""
     return _view(size, stride, x.storage_offset())
 
@@ -127,7 +127,7 @@ def strides_of_view(
     return tuple(stride) if place < 0 else None
 
 
-def expanded(x: Tensor, size: Sequence[int], *, implicit: bool = False) -> View | None:
+def expanded(x: Tensor, size: Sequence[int], *, implicit: bool = False) -> ViewGeometry | None:
     """expand; -1 keeps a size."""
     own, strides, offset = _whole(x)
     lead = len(size) - len(own)
@@ -150,7 +150,7 @@ def expanded(x: Tensor, size: Sequence[int], *, implicit: bool = False) -> View 
     return _view(sizes, steps, offset)
 
 
-def permuted(x: Tensor, dims: Sequence[int]) -> View | None:
+def permuted(x: Tensor, dims: Sequence[int]) -> ViewGeometry | None:
     """permute."""
     size, stride, offset = _whole(x)
     order = [_axis(dim, x.dim()) for dim in dims]
@@ -159,7 +159,7 @@ def permuted(x: Tensor, dims: Sequence[int]) -> View | None:
     return _view([size[d] for d in order], [stride[d] for d in order], offset)  # type: ignore[index]
 
 
-def transposed(x: Tensor, first: int, second: int) -> View | None:
+def transposed(x: Tensor, first: int, second: int) -> ViewGeometry | None:
     """transpose.int."""
     a, b = _axis(first, x.dim()), _axis(second, x.dim())
     if a is None or b is None:
@@ -171,14 +171,14 @@ def transposed(x: Tensor, first: int, second: int) -> View | None:
     return permuted(x, order)
 
 
-def matrix_transposed(x: Tensor) -> View | None:
+def matrix_transposed(x: Tensor) -> ViewGeometry | None:
     """t: of two dimensions at most."""
     if x.dim() > 2:
         return None
     return itself(x) if x.dim() < 2 else transposed(x, 0, 1)
 
 
-def squeezed(x: Tensor, dims: Any = None) -> View | None:
+def squeezed(x: Tensor, dims: Any = None) -> ViewGeometry | None:
     """squeeze: the dimensions of one element, all or those named, are left out."""
     size, stride, offset = _whole(x)
     named_dims = range(x.dim()) if dims is None else [dims] if isinstance(dims, int) else dims
@@ -199,7 +199,7 @@ def _is_one(size: Any) -> bool:
     return size.node.facts.decide_exactly(equal(index_of(size), 1))  # type: ignore[no-any-return]
 
 
-def unsqueezed(x: Tensor, dim: int) -> View | None:
+def unsqueezed(x: Tensor, dim: int) -> ViewGeometry | None:
     """unsqueeze: a new dimension of one element."""
     size, stride, offset = _whole(x)
     axis = _axis(dim, x.dim() + 1)
@@ -211,7 +211,7 @@ def unsqueezed(x: Tensor, dim: int) -> View | None:
     return _view(size, stride, offset)
 
 
-def selected(x: Tensor, dim: int, index: int) -> View | None:
+def selected(x: Tensor, dim: int, index: int) -> ViewGeometry | None:
     """select.int: one position of a dimension."""
     size, stride, offset = _whole(x)
     axis = _axis(dim, x.dim())
@@ -228,7 +228,7 @@ def selected(x: Tensor, dim: int, index: int) -> View | None:
 
 def sliced(
     x: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
-) -> View | None:
+) -> ViewGeometry | None:
     """slice.Tensor; bounds beyond the ends are those of the dimension, as in Python."""
     size, stride, offset = _whole(x)
     axis = _axis(dim, x.dim())
@@ -274,7 +274,7 @@ def is_negative(place: int) -> bool:
     return negative
 
 
-def split(x: Tensor, length: int, dim: int = 0) -> tuple[View, ...] | None:
+def split(x: Tensor, length: int, dim: int = 0) -> tuple[ViewGeometry, ...] | None:
     """split.Tensor, unsafe_split: parts of one length, the last may be shorter."""
     axis = _axis(dim, x.dim())
     if not x.dim() or axis is None or not length > 0:
@@ -285,7 +285,9 @@ def split(x: Tensor, length: int, dim: int = 0) -> tuple[View, ...] | None:
     return split_with_sizes(x, lengths, axis)
 
 
-def split_with_sizes(x: Tensor, lengths: Sequence[int], dim: int = 0) -> tuple[View, ...] | None:
+def split_with_sizes(
+    x: Tensor, lengths: Sequence[int], dim: int = 0
+) -> tuple[ViewGeometry, ...] | None:
     """split_with_sizes: parts of these lengths."""
     size, stride, offset = _whole(x)
     axis = _axis(dim, x.dim())
@@ -300,7 +302,7 @@ def split_with_sizes(x: Tensor, lengths: Sequence[int], dim: int = 0) -> tuple[V
     return tuple(parts) if start == size[axis] else None
 
 
-def unbound(x: Tensor, dim: int = 0) -> tuple[View, ...] | None:
+def unbound(x: Tensor, dim: int = 0) -> tuple[ViewGeometry, ...] | None:
     """unbind.int: one view for each position of a dimension, whose size so becomes known."""
     axis = _axis(dim, x.dim())
     if not x.dim() or axis is None:
@@ -309,7 +311,7 @@ def unbound(x: Tensor, dim: int = 0) -> tuple[View, ...] | None:
     return tuple(part for part in parts if part is not None)
 
 
-def diagonal(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> View | None:
+def diagonal(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> ViewGeometry | None:
     """diagonal: its dimension comes last."""
     size, stride, start = _whole(x)
     a, b = _axis(dim1, x.dim()), _axis(dim2, x.dim())
@@ -324,7 +326,7 @@ def diagonal(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> View |
     return _view(sizes, [*(stride[d] for d in kept), stride[a] + stride[b]], start)
 
 
-def unfolded(x: Tensor, dim: int, window: int, step: int) -> View | None:
+def unfolded(x: Tensor, dim: int, window: int, step: int) -> ViewGeometry | None:
     """unfold: windows of a dimension, whose elements are the last dimension."""
     size, stride, offset = _whole(x)
     axis = _axis(dim, x.dim())
@@ -339,7 +341,7 @@ def unfolded(x: Tensor, dim: int, window: int, step: int) -> View | None:
 
 def as_strided(
     x: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
-) -> View | None:
+) -> ViewGeometry | None:
     """as_strided, within the memory that there is."""
     offset = x.storage_offset() if storage_offset is None else storage_offset
     if len(size) != len(stride) or any(number < 0 for number in (*size, *stride, offset)):

@@ -17,10 +17,10 @@ from typing import Any, Final
 
 from fusewright.errors import did_you_mean
 from fusewright.fuzz import loop_programs, modules, python, tensors
-from fusewright.fuzz.checking import ON_CPU, Verdict, Way
+from fusewright.fuzz.checking import ON_CPU, CheckResult, Way
 from fusewright.fuzz.comparison import CLASSES
-from fusewright.fuzz.program import Program
-from fusewright.fuzz.report import Group, grouped, table
+from fusewright.fuzz.program import RandomProgram
+from fusewright.fuzz.report import FindingGroup, grouped, table
 from fusewright.fuzz.shrink import shrink
 from fusewright.fuzz.workers import Generate, Pool, Task, verdict_from, verdict_to, warm_up
 from fusewright.records import record
@@ -40,14 +40,14 @@ DEVICES: Final[Mapping[str, tuple[str, ...]]] = {"cpu": tuple(GENERATORS), "cuda
 SHRINK_SECONDS: Final = 25.0
 
 
-def generate(kind: str, seed: int) -> Program:
+def generate(kind: str, seed: int) -> RandomProgram:
     """The program of a kind and a seed."""
-    program: Program = GENERATORS[kind](seed)
+    program: RandomProgram = GENERATORS[kind](seed)
     return program
 
 
 @record(kw_only=True)
-class Plan:
+class CampaignPlan:
     """The settings of a campaign."""
 
     kinds: tuple[str, ...] = tuple(GENERATORS)
@@ -100,7 +100,7 @@ def plan_from(
     dynamic: bool,
     device: str = "cpu",
     **fields: Any,
-) -> Plan:
+) -> CampaignPlan:
     """The plan that a command line tells. ValueError: a name is not known."""
     for names, choices in ((kinds, GENERATORS), (only, CLASSES)):
         for name in names or ():
@@ -108,7 +108,7 @@ def plan_from(
                 raise ValueError(f"{name!r} is not known; {did_you_mean(name, list(choices))}")
     if device not in DEVICES:
         raise ValueError(f"{device!r} is no device; {did_you_mean(device, list(DEVICES))}")
-    return Plan(
+    return CampaignPlan(
         kinds=tuple(kinds or DEVICES[device]),
         device=device,
         count=100 if count is None and seconds is None else count,
@@ -122,20 +122,20 @@ def plan_from(
 class Campaign:
     """A campaign, and what it has found."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: CampaignPlan) -> None:
         self.plan = plan
         self.outcomes: Counter[tuple[str, str]] = Counter()
-        self.found: list[Verdict] = []
-        self.broken: list[Verdict] = []
+        self.found: list[CheckResult] = []
+        self.broken: list[CheckResult] = []
         """Programs on which the fuzzer itself failed."""
 
         self.files: dict[str, str] = {}
         self._done: set[tuple[str, int]] = set()
         self._shrinking: set[int] = set()
-        self._waiting: list[tuple[Verdict, Path]] = []
+        self._waiting: list[tuple[CheckResult, Path]] = []
         self._start = time.monotonic()
 
-    def run(self, generate: Generate = generate) -> list[Group]:
+    def run(self, generate: Generate = generate) -> list[FindingGroup]:
         """Check programs until the plan is done; the findings, grouped."""
         before = dict(os.environ)
         os.environ.update(self.plan.environment)
@@ -157,7 +157,7 @@ class Campaign:
             os.environ.update(before)
         return self.groups()
 
-    def groups(self) -> list[Group]:
+    def groups(self) -> list[FindingGroup]:
         """The findings by cause, as far as one can tell."""
         return grouped(self.found, self.files)
 
@@ -185,7 +185,7 @@ class Campaign:
         limit = self.plan.seconds
         return limit is not None and time.monotonic() - self._start > limit
 
-    def _confirmed(self, verdict: Verdict, generate: Generate) -> Verdict:
+    def _confirmed(self, verdict: CheckResult, generate: Generate) -> CheckResult:
         """A crash or a hang may be of another program's making: alone, it shows again or not."""
         if verdict.outcome != "found" or verdict.worst.kind not in ("crash", "hang"):
             return verdict
@@ -197,9 +197,9 @@ class Campaign:
         is_confirmed = again.outcome == "found" and again.worst.kind == verdict.worst.kind
         return again if is_confirmed or verdict.worst.kind == "hang" else verdict
 
-    def _note(self, verdict: Verdict) -> None:
+    def _note(self, verdict: CheckResult) -> None:
         if verdict.outcome == "found" and verdict.worst.kind not in self.plan.only:
-            verdict = Verdict(verdict.kind, verdict.seed, "right", seconds=verdict.seconds)
+            verdict = CheckResult(verdict.kind, verdict.seed, "right", seconds=verdict.seconds)
         self._count(verdict)
         folder = self.plan.folder
         if folder is None:
@@ -211,7 +211,7 @@ class Campaign:
             self.files[verdict.signature] = str(path)
             self._waiting.append((verdict, path))
 
-    def _count(self, verdict: Verdict) -> None:
+    def _count(self, verdict: CheckResult) -> None:
         self.outcomes[verdict.kind, verdict.outcome] += 1
         if verdict.outcome == "found":
             self.found.append(verdict)
@@ -260,7 +260,7 @@ class Campaign:
             path.write_text(annotated(generate(verdict.kind, verdict.seed), verdict))
 
 
-def write_smaller(verdict: Verdict, path: Path, generate: Generate, way: Way = ON_CPU) -> None:
+def write_smaller(verdict: CheckResult, path: Path, generate: Generate, way: Way = ON_CPU) -> None:
     """Write the program of a finding, and then a smaller one over it."""
     program = generate(verdict.kind, verdict.seed)
     path.write_text(annotated(program, verdict))
@@ -287,7 +287,7 @@ def write_whole(path: Path, text: str) -> None:
     part.replace(path)
 
 
-def annotated(program: Program, verdict: Verdict) -> str:
+def annotated(program: RandomProgram, verdict: CheckResult) -> str:
     """The text of a program with what was found of it above."""
     comment = "\n".join(f"# {line}" for line in str(verdict.worst).splitlines())
     return f"{comment}\n{program.source.rstrip()}\n"

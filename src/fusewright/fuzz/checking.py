@@ -13,7 +13,7 @@ from fusewright.api import compile
 from fusewright.fuzz.comparison import Finding, compare, gravest
 from fusewright.fuzz.execution import Outcome, Transform, run, told_fallbacks
 from fusewright.fuzz.judge import Judge
-from fusewright.fuzz.program import Program
+from fusewright.fuzz.program import RandomProgram
 from fusewright.fuzz.repeated_writes import RepeatedWrites
 from fusewright.records import record
 from fusewright.runtime.guard_pages import MemoryFault
@@ -27,7 +27,7 @@ TWO_DEVICES: Final = "to be on the same device"
 
 
 @record
-class Verdict:
+class CheckResult:
     """The outcome of a program."""
 
     kind: str
@@ -66,11 +66,11 @@ ON_CPU: Final = Way()
 
 
 def check(
-    program: Program,
+    program: RandomProgram,
     transform: Transform | None = None,
     before_compiled: Callable[[], None] = lambda: None,
     way: Way = ON_CPU,
-) -> Verdict:
+) -> CheckResult:
     """Run a program both ways and compare. It returns for whatever the program does, short of
     ending the process; `before_compiled` is called when eager has got through.
     """
@@ -88,25 +88,27 @@ def check(
         outcome = "found" if findings else "same exception" if raised else "right"
     seconds = time.perf_counter() - start
     name = signature(program, gravest(findings)) if findings else ""
-    return Verdict(program.kind, program.seed, outcome, tuple(findings), name, seconds)
+    return CheckResult(program.kind, program.seed, outcome, tuple(findings), name, seconds)
 
 
-def _verified(program: Program, verify: Callable[[], str | None], start: float) -> Verdict:
+def _verified(
+    program: RandomProgram, verify: Callable[[], str | None], start: float
+) -> CheckResult:
     """The verdict of a program's own check."""
     wrong = verify()
     seconds = time.perf_counter() - start
     if wrong is None:
-        return Verdict(program.kind, program.seed, "right", seconds=seconds)
+        return CheckResult(program.kind, program.seed, "right", seconds=seconds)
     raised = re.match(r"\w+: (\w+(?:Error|Program|Fault)): ", wrong)
     kind = "wrong_value" if raised is None else "extra_exception"
     if raised is not None and raised[1] == MemoryFault.__name__:
         kind = "crash"
     finding = Finding(kind, 0, "exception" if raised else "result", wrong)
     name = f"{kind}: {NUMBER.sub('#', wrong)[:100]}"
-    return Verdict(program.kind, program.seed, "found", (finding,), name, seconds)
+    return CheckResult(program.kind, program.seed, "found", (finding,), name, seconds)
 
 
-def _eager(program: Program, device: str) -> list[Outcome] | None:
+def _eager(program: RandomProgram, device: str) -> list[Outcome] | None:
     """The outcomes of the calls as they are written; None where they tell nothing."""
     writes = RepeatedWrites()
     try:
@@ -123,7 +125,7 @@ def _eager(program: Program, device: str) -> list[Outcome] | None:
 
 
 def _findings(
-    program: Program, eager: list[Outcome], transform: Transform, device: str
+    program: RandomProgram, eager: list[Outcome], transform: Transform, device: str
 ) -> list[Finding]:
     with told_fallbacks() as messages:
         try:
@@ -138,7 +140,7 @@ def _findings(
     return [*compare(eager, outcomes, Judge(program)), *fallbacks]
 
 
-def signature(program: Program, finding: Finding) -> str:
+def signature(program: RandomProgram, finding: Finding) -> str:
     """The part of a finding that it has in common with others of the same cause: its class, and the
     operator that made what differs, or the words of an exception.
     """
@@ -155,7 +157,7 @@ def signature(program: Program, finding: Finding) -> str:
     return f"{finding.kind}: {finding.path.split('[')[0]} {_operator(program, finding.path)}"
 
 
-def _operator(program: Program, path: str) -> str:
+def _operator(program: RandomProgram, path: str) -> str:
     """The operator that computed a result, where the program is straight-line code; else the names
     of some that the function calls.
     """

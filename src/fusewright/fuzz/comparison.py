@@ -9,7 +9,7 @@ import torch
 
 from fusewright.fuzz.execution import Outcome, Raised
 from fusewright.fuzz.judge import MANY, SOME, Judge
-from fusewright.fuzz.observation import Fact, Plain, Tensor
+from fusewright.fuzz.observation import Fact, PlainObservation, Tensor
 from fusewright.records import record
 from fusewright.runtime.guard_pages import MemoryFault
 
@@ -104,7 +104,7 @@ def _compare_fact(
 ) -> Iterator[Finding]:
     if isinstance(expected, Tensor) and isinstance(actual, Tensor):
         yield from _compare_tensors(call, path, expected, actual, judge)
-    elif isinstance(expected, Plain) and isinstance(actual, Plain):
+    elif isinstance(expected, PlainObservation) and isinstance(actual, PlainObservation):
         yield from _compare_plain(call, path, expected, actual, judge)
     else:
         kind = "wrong_meta" if path.startswith("gradient") else _effect(path)
@@ -112,7 +112,7 @@ def _compare_fact(
 
 
 def _compare_plain(
-    call: int, path: str, expected: Plain, actual: Plain, judge: Judge
+    call: int, path: str, expected: PlainObservation, actual: PlainObservation, judge: Judge
 ) -> Iterator[Finding]:
     if (expected.kind, expected.value) == (actual.kind, actual.value):
         if expected.identity != actual.identity:
@@ -129,7 +129,9 @@ def _compare_plain(
     yield Finding(_effect(path), call, path, detail)
 
 
-def _scattered(expected: Plain, actual: Plain, judge: Judge, call: int, path: str) -> bool:
+def _scattered(
+    expected: PlainObservation, actual: PlainObservation, judge: Judge, call: int, path: str
+) -> bool:
     """Whether rounding may turn one integer into the other."""
     values = {int(sample) for sample in judge.samples(call, path, (), MANY)}
     return len(values) > 1 or (bool(values) and expected.value not in values)

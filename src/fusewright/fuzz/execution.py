@@ -13,7 +13,7 @@ import torch
 
 from fusewright.fuzz.inputs import collected_leaves
 from fusewright.fuzz.observation import Facts, Observer, error_text
-from fusewright.fuzz.program import Program
+from fusewright.fuzz.program import RandomProgram
 from fusewright.records import record
 
 Transform = Callable[[Any, Any], Any]
@@ -57,7 +57,7 @@ def eagerly(function: Any, dynamic: Any) -> Any:
 
 
 def run(
-    program: Program,
+    program: RandomProgram,
     transform: Transform = eagerly,
     lift: bool = False,
     device: str = "cpu",

@@ -24,7 +24,7 @@ from fusewright.bisection.double import EXACT
 from fusewright.fuzz.execution import Outcome, run
 from fusewright.fuzz.inputs import noisy_inputs
 from fusewright.fuzz.observation import Tensor
-from fusewright.fuzz.program import Program
+from fusewright.fuzz.program import RandomProgram
 from fusewright.torch_compat import TorchDispatchMode
 
 SOME: Final = 3
@@ -234,7 +234,7 @@ class _Noise(TorchDispatchMode):
 class Judge:
     """Answers for the tensors of a program by call and path; it runs what is asked for only."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: RandomProgram) -> None:
         self._program = program
         self._exact: list[Outcome] | None = None
         self._noisy: list[list[Outcome]] = []

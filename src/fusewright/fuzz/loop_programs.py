@@ -8,7 +8,7 @@ from random import Random
 from typing import Any, Final
 
 from fusewright.fuzz import loops
-from fusewright.fuzz.program import ENDING, Program
+from fusewright.fuzz.program import ENDING, RandomProgram
 from fusewright.ir.parse import parse_program
 from fusewright.ir.text import print_program
 
@@ -27,17 +27,17 @@ def verify():
 '''
 
 
-def generate(seed: int) -> Program:
+def generate(seed: int) -> RandomProgram:
     """The loop program of a seed."""
     return _as_file(seed, loops.generate(Random(f"loops {seed}")))
 
 
-def smaller(program: Program) -> Program:
+def smaller(program: RandomProgram) -> RandomProgram:
     """The least of a program that still differs from its reference."""
     text: Any = program.load()["TEXT"]
     return _as_file(program.seed, loops.shrunk(parse_program(text), program.seed))
 
 
-def _as_file(seed: int, program: Any) -> Program:
+def _as_file(seed: int, program: Any) -> RandomProgram:
     text = print_program(program).strip()
-    return Program("loops", seed, _FILE.format(text=text, seed=seed) + ENDING)
+    return RandomProgram("loops", seed, _FILE.format(text=text, seed=seed) + ENDING)

@@ -19,7 +19,7 @@ from fusewright.fuzz.module_phrases import (
     OPTIMIZERS,
     SCHEDULERS,
 )
-from fusewright.fuzz.program import ENDING, Program
+from fusewright.fuzz.program import ENDING, RandomProgram
 
 HEAD: Final = """\
 import torch
@@ -36,9 +36,9 @@ that and the optimiser's step.
 """
 
 
-def generate(seed: int) -> Program:
+def generate(seed: int) -> RandomProgram:
     """The program of a seed."""
-    return Program("modules", seed, _Writer(random.Random(f"modules {seed}")).text())
+    return RandomProgram("modules", seed, _Writer(random.Random(f"modules {seed}")).text())
 
 
 class _Writer:

@@ -51,7 +51,7 @@ class Tensor:
 
 
 @record
-class Plain:
+class PlainObservation:
     """Anything but a tensor: what kind, and its value, or its length."""
 
     kind: str
@@ -60,7 +60,7 @@ class Plain:
     """A number in order of appearance, for objects that can be told apart."""
 
 
-Fact = Tensor | Plain
+Fact = Tensor | PlainObservation
 Facts = dict[str, Fact]
 
 
@@ -92,11 +92,13 @@ class Observer:
             if attributes:
                 self._add_parts(path, attributes.items(), ".{}", depth)
         elif isinstance(value, numpy.ndarray):
-            self.facts[path] = Plain("ndarray", (value.shape, value.dtype.str, value.tolist()))
+            self.facts[path] = PlainObservation(
+                "ndarray", (value.shape, value.dtype.str, value.tolist())
+            )
         elif isinstance(value, _PLAIN) and type(value) in _PLAIN:
-            self.facts[path] = Plain(type(value).__name__, value)
+            self.facts[path] = PlainObservation(type(value).__name__, value)
         elif depth > DEEPEST:
-            self.facts[path] = Plain(type(value).__name__, "deep")
+            self.facts[path] = PlainObservation(type(value).__name__, "deep")
         else:
             self._add_object(path, value, depth)
 
@@ -172,27 +174,31 @@ class Observer:
         kind = type(value).__qualname__
         identity, is_new = self._number(value)
         if not is_new:
-            self.facts[path] = Plain(kind, "as before", identity)
+            self.facts[path] = PlainObservation(kind, "as before", identity)
             return
         match value:
             case dict():
-                self.facts[path] = Plain(kind, [repr_key(key) for key in value], identity)
+                self.facts[path] = PlainObservation(
+                    kind, [repr_key(key) for key in value], identity
+                )
                 self._add_parts(path, ((repr_key(k), v) for k, v in value.items()), "[{}]", depth)
             case list() | tuple() | collections.deque():
                 kept = identity if isinstance(value, list | collections.deque) else None
-                self.facts[path] = Plain(kind, len(value), kept)
+                self.facts[path] = PlainObservation(kind, len(value), kept)
                 self._add_parts(path, enumerate(value), "[{}]", depth)
             case set() | frozenset():
-                self.facts[path] = Plain(kind, sorted(map(repr_key, value)), identity)
+                self.facts[path] = PlainObservation(kind, sorted(map(repr_key, value)), identity)
             case BaseException():
-                self.facts[path] = Plain(kind, error_text(value), identity)
+                self.facts[path] = PlainObservation(kind, error_text(value), identity)
             case weakref.ReferenceType():
-                self.facts[path] = Plain(kind, "alive" if value() is not None else "dead")
+                self.facts[path] = PlainObservation(
+                    kind, "alive" if value() is not None else "dead"
+                )
             case nn.Module():
-                self.facts[path] = Plain(kind, value.training, identity)
+                self.facts[path] = PlainObservation(kind, value.training, identity)
                 self._add_parts(path, _module_state(value), ".{}", depth)
             case torch.optim.Optimizer():
-                self.facts[path] = Plain(kind, len(value.param_groups), identity)
+                self.facts[path] = PlainObservation(kind, len(value.param_groups), identity)
                 self._add_parts(path, value.state_dict().items(), ".{}", depth)
             case _:
                 self._add_other(path, value, identity, depth)
@@ -200,7 +206,9 @@ class Observer:
     def _add_other(self, path: str, value: Any, identity: int, depth: int) -> None:
         kind = type(value).__qualname__
         if isinstance(value, type | types.ModuleType | types.FunctionType | torch.dtype):
-            self.facts[path] = Plain(kind, getattr(value, "__name__", str(value)), identity)
+            self.facts[path] = PlainObservation(
+                kind, getattr(value, "__name__", str(value)), identity
+            )
             return
         parts = dict(getattr(value, "__dict__", {}))
         for cls in type(value).__mro__:
@@ -208,7 +216,7 @@ class Observer:
             for slot in (slots,) if isinstance(slots, str) else slots:
                 if hasattr(value, slot) and not slot.startswith("__"):
                     parts[slot] = getattr(value, slot)
-        self.facts[path] = Plain(kind, sorted(parts), identity)
+        self.facts[path] = PlainObservation(kind, sorted(parts), identity)
         self._add_parts(path, parts.items(), ".{}", depth)
 
     def _add_parts(

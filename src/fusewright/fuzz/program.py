@@ -56,7 +56,7 @@ NARROWEST: Final = ((r"bfloat16", torch.bfloat16), (r"float16|half", torch.float
 
 
 @record
-class Program:
+class RandomProgram:
     """A program, and how it was generated."""
 
     kind: str
@@ -76,9 +76,9 @@ class Program:
                 return dtype
         return torch.float32
 
-    def with_source(self, source: str) -> Program:
+    def with_source(self, source: str) -> RandomProgram:
         """A copy with another source."""
-        return Program(self.kind, self.seed, source)
+        return RandomProgram(self.kind, self.seed, source)
 
     def load(self, lift: bool = False, device: str = "cpu") -> dict[str, Any]:
         """The namespace that executing the text makes; `lift`: with floats of 64 bits. What it
@@ -97,10 +97,10 @@ class Program:
         return namespace
 
 
-def read_program(file: Path) -> Program:
+def read_program(file: Path) -> RandomProgram:
     """The program that a file holds."""
     kind, _, seed = file.stem.rpartition("_")
-    return Program(kind or "file", int(seed) if seed.isdecimal() else 0, file.read_text())
+    return RandomProgram(kind or "file", int(seed) if seed.isdecimal() else 0, file.read_text())
 
 
 def _compiled(source: str, name: str) -> CodeType:

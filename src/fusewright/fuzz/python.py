@@ -11,7 +11,7 @@ import re
 import textwrap
 from typing import Final
 
-from fusewright.fuzz.program import ENDING, Program
+from fusewright.fuzz.program import ENDING, RandomProgram
 from fusewright.fuzz.python_phrases import (
     ABANDONS,
     ALWAYS,
@@ -64,9 +64,9 @@ def drive(f, x, n, s, rest, keywords):
 """
 
 
-def generate(seed: int) -> Program:
+def generate(seed: int) -> RandomProgram:
     """The Python program of a seed."""
-    return Program("python", seed, _Writer(random.Random(f"python {seed}")).text())
+    return RandomProgram("python", seed, _Writer(random.Random(f"python {seed}")).text())
 
 
 class _Writer:

@@ -5,29 +5,29 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from fusewright.fuzz.checking import Verdict
+from fusewright.fuzz.checking import CheckResult
 from fusewright.fuzz.comparison import CLASSES
 from fusewright.records import record
 
 
 @record
-class Group:
+class FindingGroup:
     """Findings that look like one cause."""
 
     signature: str
     kind: str
-    verdicts: tuple[Verdict, ...]
+    verdicts: tuple[CheckResult, ...]
     file: str = ""
     """The smallest program, where there is a folder."""
 
 
-def grouped(verdicts: Sequence[Verdict], files: dict[str, str]) -> list[Group]:
+def grouped(verdicts: Sequence[CheckResult], files: dict[str, str]) -> list[FindingGroup]:
     """Findings by signature, gravest class and most frequent first."""
-    by_signature: dict[str, list[Verdict]] = {}
+    by_signature: dict[str, list[CheckResult]] = {}
     for verdict in verdicts:
         by_signature.setdefault(verdict.signature, []).append(verdict)
     groups = [
-        Group(name, members[0].worst.kind, tuple(members), files.get(name, ""))
+        FindingGroup(name, members[0].worst.kind, tuple(members), files.get(name, ""))
         for name, members in by_signature.items()
     ]
     order = list(CLASSES)
@@ -35,7 +35,10 @@ def grouped(verdicts: Sequence[Verdict], files: dict[str, str]) -> list[Group]:
 
 
 def table(
-    outcomes: Counter[tuple[str, str]], groups: Sequence[Group], seconds: float, options: str = ""
+    outcomes: Counter[tuple[str, str]],
+    groups: Sequence[FindingGroup],
+    seconds: float,
+    options: str = "",
 ) -> str:
     """The table of a run: cases by kind and outcome, then each group with the command that repeats
     its first case.

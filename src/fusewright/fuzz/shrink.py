@@ -16,12 +16,12 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from fusewright.fuzz.checking import Verdict
+from fusewright.fuzz.checking import CheckResult
 from fusewright.fuzz.inputs import LAYOUTS
-from fusewright.fuzz.program import ENDING, Program
+from fusewright.fuzz.program import ENDING, RandomProgram
 
 Tree = ast.Module
-Check = Callable[[Program], Verdict]
+Check = Callable[[RandomProgram], CheckResult]
 
 _BODIES: Final = ("body", "orelse", "finalbody")
 _KEPT: Final = frozenset({"CALLS", "MODE", "DYNAMIC", "STATE"})
@@ -29,12 +29,12 @@ _KEPT: Final = frozenset({"CALLS", "MODE", "DYNAMIC", "STATE"})
 
 
 def shrink(
-    program: Program,
-    verdict: Verdict,
+    program: RandomProgram,
+    verdict: CheckResult,
     check: Check,
     seconds: float,
-    progress: Callable[[Program, Verdict], None] = lambda program, verdict: None,
-) -> tuple[Program, Verdict]:
+    progress: Callable[[RandomProgram, CheckResult], None] = lambda program, verdict: None,
+) -> tuple[RandomProgram, CheckResult]:
     """The smallest program found in that time, and its verdict; `progress` is told each one."""
     search = _Search(program, verdict, check, time.monotonic() + seconds, progress)
     while sum(search.apply(rewriting) for rewriting in REWRITINGS):
@@ -47,11 +47,11 @@ class _Search:
 
     def __init__(
         self,
-        program: Program,
-        verdict: Verdict,
+        program: RandomProgram,
+        verdict: CheckResult,
         check: Check,
         end: float,
-        progress: Callable[[Program, Verdict], None],
+        progress: Callable[[RandomProgram, CheckResult], None],
     ) -> None:
         self.program, self.verdict = program, verdict
         self._wanted = verdict
@@ -95,7 +95,7 @@ def _without_end(source: str) -> Tree:
     return tree
 
 
-def _same_finding(wanted: Verdict, answer: Verdict) -> bool:
+def _same_finding(wanted: CheckResult, answer: CheckResult) -> bool:
     """Whether another program shows what one did: the class, and of an exception the words too."""
     if answer.outcome != "found" or answer.worst.kind != wanted.worst.kind:
         return False

@@ -20,7 +20,7 @@ from torch.nn import functional
 from fusewright.fuzz.execution import MODES
 from fusewright.fuzz.inputs import KINDS, LAYOUTS, collected_leaves, fill
 from fusewright.fuzz.operators import GROUPS, WRITES
-from fusewright.fuzz.program import ENDING, Program
+from fusewright.fuzz.program import ENDING, RandomProgram
 
 LARGEST: Final = 6000
 """Elements of a tensor; statements that make larger ones are taken back."""
@@ -50,9 +50,9 @@ class Unfit(Exception):
     """An operator has no arguments here."""
 
 
-def generate(seed: int) -> Program:
+def generate(seed: int) -> RandomProgram:
     """The tensor program of a seed."""
-    return Program("tensors", seed, _Writer(random.Random(f"tensors {seed}")).text())
+    return RandomProgram("tensors", seed, _Writer(random.Random(f"tensors {seed}")).text())
 
 
 class _Writer:

@@ -29,9 +29,9 @@ from typing import Any, Final
 import torch
 
 from fusewright.api import compile
-from fusewright.fuzz.checking import ON_CPU, Verdict, Way, check
+from fusewright.fuzz.checking import ON_CPU, CheckResult, Way, check
 from fusewright.fuzz.comparison import Finding
-from fusewright.fuzz.program import Program
+from fusewright.fuzz.program import RandomProgram
 from fusewright.records import record, replace
 
 TIME_LIMIT: Final = 30.0
@@ -53,7 +53,7 @@ class Task:
     source: str = ""
 
 
-Generate = Callable[[str, int], Program]
+Generate = Callable[[str, int], RandomProgram]
 
 _PARENTS_ENDS: Final[set[int]] = set()
 """File descriptors of this process that no child may keep open."""
@@ -101,7 +101,7 @@ class Worker:
         with contextlib.suppress(BrokenPipeError):  # Then it has crashed, which `read` tells.
             os.write(self._send, f"{text}\n".encode())
 
-    def read(self) -> Iterator[Verdict]:
+    def read(self) -> Iterator[CheckResult]:
         """The verdict, where there is one by now."""
         data = os.read(self.answers, 1 << 16)
         if not data:
@@ -117,7 +117,7 @@ class Worker:
                 self.done, self.task = LIFETIME if is_last else self.done + 1, None
                 yield verdict_from(answer)
 
-    def _ended(self) -> Verdict:
+    def _ended(self) -> CheckResult:
         _, status = os.waitpid(self.process, 0)
         self.process = 0
         number = os.waitstatus_to_exitcode(status)
@@ -132,7 +132,7 @@ class Worker:
         frames = re.findall(r'File "(?:.*/)?([^/"]+)", line (\d+) in (\w+)', text)[:3]
         return " ".join([*words[-1:], *(f"{file}:{line} {name}" for file, line, name in frames)])
 
-    def hangs(self) -> Verdict | None:
+    def hangs(self) -> CheckResult | None:
         """The verdict on a task that takes too long; the process is ended then."""
         if self.task is None or time.monotonic() - self.since < self.limit:
             return None
@@ -141,15 +141,15 @@ class Worker:
         self.end()
         return self._failure("hang", f"no answer in {self.limit:.0f} s {self._last_words()}")
 
-    def _failure(self, kind: str, detail: str) -> Verdict:
+    def _failure(self, kind: str, detail: str) -> CheckResult:
         task, self.task = self.task, None
         assert task is not None, detail
         seconds = time.monotonic() - self.since
         if not self.compiling:
-            return Verdict(task.kind, task.seed, "discarded", seconds=seconds)
+            return CheckResult(task.kind, task.seed, "discarded", seconds=seconds)
         name = re.sub(r"\d+", "#", f"{kind}: {detail}")
         finding = Finding(kind, 0, "process", detail)
-        return Verdict(task.kind, task.seed, "found", (finding,), name, seconds)
+        return CheckResult(task.kind, task.seed, "found", (finding,), name, seconds)
 
     def end(self) -> None:
         """End the process, whatever it does."""
@@ -191,11 +191,11 @@ def serve(requests: int, answer: int, generate: Generate, way: Way) -> None:
     for line in os.fdopen(requests):
         kind, seed, source = json.loads(line)
         try:
-            program = Program(kind, seed, source) if source else generate(kind, seed)
+            program = RandomProgram(kind, seed, source) if source else generate(kind, seed)
             verdict = check(program, None, lambda: tell(None), way)
         except Exception as error:
             detail = f"{type(error).__name__}: {error}"
-            verdict = Verdict(kind, seed, "discarded", (Finding("crash", 0, "fuzzer", detail),))
+            verdict = CheckResult(kind, seed, "discarded", (Finding("crash", 0, "fuzzer", detail),))
         gc.collect()  # What a program has left behind is freed: broken memory shows.
         tell(verdict_to(verdict) | {"last": not _works(way.device)})
     os._exit(0)
@@ -222,7 +222,7 @@ class Pool:
     def _new_worker(self) -> Worker:
         return Worker(self._generate, self._way)
 
-    def check(self, tasks: Iterable[Task], stop: Callable[[], bool]) -> Iterator[Verdict]:
+    def check(self, tasks: Iterable[Task], stop: Callable[[], bool]) -> Iterator[CheckResult]:
         """The verdicts as they come, until `stop`; `tasks` is asked as workers are free."""
         busy: dict[int, Worker] = {}
         source = iter(tasks)
@@ -256,7 +256,7 @@ class Pool:
             for worker in busy.values():
                 worker.close()
 
-    def one(self, task: Task) -> Verdict:
+    def one(self, task: Task) -> CheckResult:
         """The verdict on a single task."""
         return next(self.check([task], lambda: False))
 
@@ -272,7 +272,7 @@ class Pool:
             self._idle.pop().close()
 
 
-def verdict_to(verdict: Verdict) -> dict[str, Any]:
+def verdict_to(verdict: CheckResult) -> dict[str, Any]:
     """A verdict as JSON has it."""
     findings = [
         [finding.kind, finding.call, finding.path, finding.detail[:600]]
@@ -288,7 +288,7 @@ def verdict_to(verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def verdict_from(fields: dict[str, Any]) -> Verdict:
+def verdict_from(fields: dict[str, Any]) -> CheckResult:
     """The verdict that JSON tells."""
     findings = tuple(Finding(*row) for row in fields.pop("findings", ()))
-    return replace(Verdict(**fields), findings=findings)
+    return replace(CheckResult(**fields), findings=findings)

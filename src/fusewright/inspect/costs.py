@@ -35,7 +35,7 @@ COPIES: Final = ("clone", "copy", "_to_copy", "contiguous")
 
 
 @record(kw_only=True)
-class Cost:
+class CostRow:
     """One kernel, or the calls of an operator from one line."""
 
     label: Label
@@ -63,7 +63,7 @@ class Cost:
 
 
 @record(kw_only=True)
-class Machine:
+class MachineRates:
     """The most that the machine reaches, as measured on it."""
 
     bytes_per_second: float
@@ -72,7 +72,7 @@ class Machine:
     cores: int
 
     @classmethod
-    def measured(cls) -> Machine:
+    def measured(cls) -> MachineRates:
         """The machine that this runs on, or its GPU where the program has used one."""
         device = "cuda" if torch.cuda.is_initialized() else "cpu"
         return cls(
@@ -87,13 +87,13 @@ class Machine:
 class Profile:
     """Where the time of a program went, from its first compile to its end."""
 
-    costs: tuple[Cost, ...]
+    costs: tuple[CostRow, ...]
     """The costliest first."""
 
     seconds: float
     compile_seconds: float
     explanations: tuple[Explanation, ...]
-    machine: Machine
+    machine: MachineRates
 
     @property
     def compiled_seconds(self) -> float:
@@ -135,7 +135,7 @@ class Profile:
         )
         return "\n".join([head, "", *rows, best, *([""] if suggestions else []), *suggestions])
 
-    def _row(self, cost: Cost) -> str:
+    def _row(self, cost: CostRow) -> str:
         moved = achieved = share = ""
         if cost.operations:
             moved = f"{cost.operations / 1e6:.4g} MFLOP"
@@ -181,7 +181,7 @@ def profile_of(
         line = (label.operators[:1], label.places[:1])
         of_call = of_kernels.get(label.kernel) if label.kernel else of_lines.get(line)
         costs.append(
-            Cost(
+            CostRow(
                 label=label,
                 count=times.count,
                 seconds=times.seconds,
@@ -196,7 +196,7 @@ def profile_of(
             sum(explanation.stage_seconds.values()) for explanation in explanations
         ),
         explanations=tuple(explanations),
-        machine=Machine.measured(),
+        machine=MachineRates.measured(),
     )
 
 
@@ -367,7 +367,7 @@ def _slow_products(profile: Profile) -> Iterator[str]:
         )
 
 
-def _names(costs: Sequence[Cost]) -> str:
+def _names(costs: Sequence[CostRow]) -> str:
     """The first two, and how many others."""
     shown = [cost.label.text for cost in costs[:2]]
     others = len(costs) - 2

@@ -36,7 +36,7 @@ OPENMP_LIBRARIES: Final = r"lib(?:gomp|iomp5|omp)[-.\w]*\.so[.\d]*"
 
 
 @record(kw_only=True)
-class Finding:
+class Diagnosis:
     """One thing that was looked at."""
 
     kind: str
@@ -53,13 +53,13 @@ class Finding:
         return f"{MARKS[self.kind]:<4}{self.subject:<15}{self.text}{advice}"
 
 
-def examine(compile_target: Callable[..., Any]) -> list[Finding]:
+def examine(compile_target: Callable[..., Any]) -> list[Diagnosis]:
     """Everything that was looked at; `compile_target` compiles a function. What raises is a
     failure, and the rest is looked at all the same.
     """
-    checks: dict[str, Callable[[], Iterator[Finding]]] = {**CHECKS}
+    checks: dict[str, Callable[[], Iterator[Diagnosis]]] = {**CHECKS}
     checks["compiling"] = functools.partial(_kernel, compile_target)
-    findings: list[Finding] = []
+    findings: list[Diagnosis] = []
     for subject, look in checks.items():
         try:
             findings += look()
@@ -68,14 +68,14 @@ def examine(compile_target: Callable[..., Any]) -> list[Finding]:
     return findings
 
 
-def _raised(subject: str, error: Exception) -> Finding:
+def _raised(subject: str, error: Exception) -> Diagnosis:
     text = f"{type(error).__name__}: {error}"
     is_stale = isinstance(error, ImportError) and "_extension" in text
     remedy = "the C extension is of another version: install fusewright again" if is_stale else ""
-    return Finding(kind="failure", subject=subject, text=text, remedy=remedy)
+    return Diagnosis(kind="failure", subject=subject, text=text, remedy=remedy)
 
 
-def summary(findings: Sequence[Finding]) -> str:
+def summary(findings: Sequence[Diagnosis]) -> str:
     """One sentence about all findings."""
     counts = {kind: sum(finding.kind == kind for finding in findings) for kind in MARKS}
     if counts["failure"]:
@@ -92,31 +92,31 @@ def _count(number: int, thing: str) -> str:
 # Software -----------------------------------------------------------------------------------------
 
 
-def _python() -> Iterator[Finding]:
+def _python() -> Iterator[Diagnosis]:
     version = platform.python_version()
     text = f"CPython {version}, {platform.system()} {platform.machine()}, {sys.executable}"
     is_known = (3, 11) <= sys.version_info[:2] <= (3, 13) and sys.implementation.name == "cpython"
     if is_known:
-        yield Finding(kind="ok", subject="Python", text=text)
+        yield Diagnosis(kind="ok", subject="Python", text=text)
     else:
         remedy = "fusewright runs on CPython 3.11 to 3.13"
-        yield Finding(kind="failure", subject="Python", text=text, remedy=remedy)
+        yield Diagnosis(kind="failure", subject="Python", text=text, remedy=remedy)
 
 
-def _torch() -> Iterator[Finding]:
+def _torch() -> Iterator[Diagnosis]:
     version = torch.__version__
     text = f"{version}, {torch.get_num_threads()} threads"
     refused, unknown = refused_version(version), unknown_version(version)
     kind = "failure" if refused else "warning" if unknown else "ok"
-    yield Finding(kind=kind, subject="torch", text=text, remedy=refused or unknown or "")
+    yield Diagnosis(kind=kind, subject="torch", text=text, remedy=refused or unknown or "")
 
 
-def _fusewright() -> Iterator[Finding]:
+def _fusewright() -> Iterator[Diagnosis]:
     place = Path(native.__file__).parents[1]
-    yield Finding(kind="ok", subject="fusewright", text=f"{__version__}, {place}")
+    yield Diagnosis(kind="ok", subject="fusewright", text=f"{__version__}, {place}")
 
 
-def _packages() -> Iterator[Finding]:
+def _packages() -> Iterator[Diagnosis]:
     for package, extra, use in (
         ("llvmlite", "", "machine code for the CPU"),
         ("jinja2", "tools", "fusewright report"),
@@ -126,24 +126,24 @@ def _packages() -> Iterator[Finding]:
             command = f"pip install 'fusewright[{extra}]'" if extra else f"pip install {package}"
             kind = "note" if extra else "failure"
             text = f"is not installed: {use}"
-            yield Finding(kind=kind, subject=package, text=text, remedy=command)
+            yield Diagnosis(kind=kind, subject=package, text=text, remedy=command)
         else:
             text = importlib.metadata.version(package)
-            yield Finding(kind="ok", subject=package, text=text)
+            yield Diagnosis(kind="ok", subject=package, text=text)
 
 
 # The processor ------------------------------------------------------------------------------------
 
 
-def _processor() -> Iterator[Finding]:
+def _processor() -> Iterator[Diagnosis]:
     target = cpu_target()
     name = _processor_name()
     text = f"{name} (LLVM: {target.name}), vectors of {8 * target.vector_bytes} bits"
     if target.vector_bytes >= 32 or platform.machine() not in ("x86_64", "AMD64"):
-        yield Finding(kind="ok", subject="processor", text=text)
+        yield Diagnosis(kind="ok", subject="processor", text=text)
     else:
         remedy = "kernels are faster with AVX2 and FMA, which a virtual machine may hide"
-        yield Finding(kind="warning", subject="processor", text=text, remedy=remedy)
+        yield Diagnosis(kind="warning", subject="processor", text=text, remedy=remedy)
 
 
 def _processor_name() -> str:
@@ -154,24 +154,24 @@ def _processor_name() -> str:
     return model[1] if model else platform.processor() or platform.machine()
 
 
-def _speed() -> Iterator[Finding]:
+def _speed() -> Iterator[Diagnosis]:
     copies, products = copy_bandwidth(), product_rate()
     text = f"copies {copies / 1e9:.1f} GB/s, products {products / 1e9:.0f} GFLOP/s in float32"
-    yield Finding(kind="ok", subject="speed", text=text)
+    yield Diagnosis(kind="ok", subject="speed", text=text)
 
 
-def _openmp() -> Iterator[Finding]:
+def _openmp() -> Iterator[Diagnosis]:
     libraries = _loaded(OPENMP_LIBRARIES)
     threads, cores = torch.get_num_threads(), len(os.sched_getaffinity(0))
     text = f"{', '.join(libraries) or 'no library is loaded'}; {threads} threads on {cores} cores"
     if len(libraries) > 1:
         remedy = "two OpenMP libraries compete for cores: install packages from one source"
-        yield Finding(kind="warning", subject="OpenMP", text=text, remedy=remedy)
+        yield Diagnosis(kind="warning", subject="OpenMP", text=text, remedy=remedy)
     elif threads > cores:
         remedy = f"more threads than cores make kernels slower: OMP_NUM_THREADS={cores}"
-        yield Finding(kind="warning", subject="OpenMP", text=text, remedy=remedy)
+        yield Diagnosis(kind="warning", subject="OpenMP", text=text, remedy=remedy)
     else:
-        yield Finding(kind="ok", subject="OpenMP", text=text)
+        yield Diagnosis(kind="ok", subject="OpenMP", text=text)
 
 
 def _loaded(pattern: str) -> list[str]:
@@ -183,7 +183,7 @@ def _loaded(pattern: str) -> list[str]:
     return sorted(set(re.findall(rf"/({pattern})$", text, re.MULTILINE)))
 
 
-def _kernel(compile_target: Callable[..., Any]) -> Iterator[Finding]:
+def _kernel(compile_target: Callable[..., Any]) -> Iterator[Diagnosis]:
     def program(x: torch.Tensor) -> torch.Tensor:
         return torch.softmax(x, -1).exp()
 
@@ -194,28 +194,30 @@ def _kernel(compile_target: Callable[..., Any]) -> Iterator[Finding]:
     seconds = time.perf_counter() - began
     torch.testing.assert_close(result, program(x))
     text = f"a kernel was compiled and agrees with eager, {seconds:.2f} s with all that it loads"
-    yield Finding(kind="ok", subject="compiling", text=text)
+    yield Diagnosis(kind="ok", subject="compiling", text=text)
 
 
 # GPUs ---------------------------------------------------------------------------------------------
 
 
-def _gpu() -> Iterator[Finding]:
+def _gpu() -> Iterator[Diagnosis]:
     driver = _driver()
     if not torch.cuda.is_available():
         if driver is None:
-            yield Finding(kind="note", subject="GPU", text="there is none; kernels run on the CPU")
+            yield Diagnosis(
+                kind="note", subject="GPU", text="there is none; kernels run on the CPU"
+            )
             return
         remedy = "install torch with CUDA: https://pytorch.org/get-started/locally"
         text = f"driver {driver}, but torch {torch.__version__} finds no GPU"
-        yield Finding(kind="warning", subject="GPU", text=text, remedy=remedy)
+        yield Diagnosis(kind="warning", subject="GPU", text=text, remedy=remedy)
         return
     for number in range(torch.cuda.device_count()):
         name = torch.cuda.get_device_name(number)
         major, minor = torch.cuda.get_device_capability(number)
         copies = copy_bandwidth(f"cuda:{number}")
         text = f"{name}, sm_{major}{minor}, driver {driver}, copies {copies / 1e9:.0f} GB/s"
-        yield Finding(kind="ok", subject=f"GPU {number}", text=text)
+        yield Diagnosis(kind="ok", subject=f"GPU {number}", text=text)
 
 
 def _driver() -> str | None:
@@ -228,13 +230,13 @@ def _driver() -> str | None:
     return version[1] if version else "unknown"
 
 
-def _triton() -> Iterator[Finding]:
+def _triton() -> Iterator[Diagnosis]:
     if importlib.util.find_spec("triton") is not None:
-        yield Finding(kind="ok", subject="Triton", text=importlib.metadata.version("triton"))
+        yield Diagnosis(kind="ok", subject="Triton", text=importlib.metadata.version("triton"))
         return
     kind = "failure" if torch.cuda.is_available() else "note"
     text = "is not installed: code for GPUs"
-    yield Finding(kind=kind, subject="Triton", text=text, remedy="pip install 'fusewright[gpu]'")
+    yield Diagnosis(kind=kind, subject="Triton", text=text, remedy="pip install 'fusewright[gpu]'")
 
 
 # Caches -------------------------------------------------------------------------------------------
@@ -243,14 +245,14 @@ def _triton() -> Iterator[Finding]:
 OTHER_FOLDER: Final = "give FUSEWRIGHT_CACHE_DIR a folder that can be written to"
 
 
-def _cache() -> Iterator[Finding]:
+def _cache() -> Iterator[Diagnosis]:
     folder = configured_folder()
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = folder.stat()
     except OSError as error:
         text = f"{folder} cannot be made: {error.strerror}"
-        yield Finding(kind="failure", subject="cache", text=text, remedy=OTHER_FOLDER)
+        yield Diagnosis(kind="failure", subject="cache", text=text, remedy=OTHER_FOLDER)
         return
     files = [path for path in folder.rglob("*") if path.is_file()]
     size = sum(path.stat().st_size for path in files)
@@ -258,9 +260,9 @@ def _cache() -> Iterator[Finding]:
     problem = _cache_problem(folder, status)
     if problem is not None:
         kind, what, remedy = problem
-        yield Finding(kind=kind, subject="cache", text=f"{text}: {what}", remedy=remedy)
+        yield Diagnosis(kind=kind, subject="cache", text=f"{text}: {what}", remedy=remedy)
     else:
-        yield Finding(kind="ok", subject="cache", text=f"{text}, private and writable")
+        yield Diagnosis(kind="ok", subject="cache", text=f"{text}, private and writable")
 
 
 def _cache_problem(folder: Path, status: os.stat_result) -> tuple[str, str, str] | None:
@@ -280,13 +282,13 @@ def _cache_problem(folder: Path, status: os.stat_result) -> tuple[str, str, str]
     return None
 
 
-def _environment() -> Iterator[Finding]:
+def _environment() -> Iterator[Diagnosis]:
     own = {name: value for name, value in os.environ.items() if name.startswith("FUSEWRIGHT_")}
     for name, value in sorted(own.items()):
-        yield Finding(kind="note", subject="environment", text=f"{name}={value}")
+        yield Diagnosis(kind="note", subject="environment", text=f"{name}={value}")
 
 
-CHECKS: Final[dict[str, Callable[[], Iterator[Finding]]]] = {
+CHECKS: Final[dict[str, Callable[[], Iterator[Diagnosis]]]] = {
     "fusewright": _fusewright,
     "Python": _python,
     "torch": _torch,

@@ -11,7 +11,7 @@ import torch
 from fusewright.records import record
 from fusewright.runtime.compiled import CompiledGraph
 from fusewright.runtime.loader import load_module, text_of_module
-from fusewright.runtime.measuring import Input, Measured, Size, Span, time_module
+from fusewright.runtime.measuring import Input, Measured, Size, StepTimes, time_module
 
 REPEATS: Final = 5
 
@@ -71,8 +71,8 @@ def _parts(measured: Measured, moved: Mapping[str, int]) -> list[Timed]:
     return sorted(parts, key=lambda part: -part.seconds)
 
 
-def _copy_seconds(measured: Measured, span: Span, moved: int) -> float:
-    return measured.copy_seconds(Span(span.seconds, span.count, moved))
+def _copy_seconds(measured: Measured, span: StepTimes, moved: int) -> float:
+    return measured.copy_seconds(StepTimes(span.seconds, span.count, moved))
 
 
 def _names(text: str) -> tuple[dict[str, str], list[str]]:

@@ -46,7 +46,7 @@ def _nothing(*values: Any) -> tuple[Any, ...]:
 
 
 @record(kw_only=True)
-class Kind:
+class FieldKind:
     """A kind of fields: what they print as, and what they name."""
 
     show: Callable[..., str] = str
@@ -61,7 +61,7 @@ class Kind:
 
 
 @record
-class Piece:
+class FormPiece:
     """A word of a form, or fields of one kind."""
 
     space: str
@@ -79,7 +79,7 @@ class Piece:
 class Part:
     """Pieces that stand together, or are left out together."""
 
-    pieces: list[Piece] = field(default_factory=list)
+    pieces: list[FormPiece] = field(default_factory=list)
     is_optional: bool = False
 
 
@@ -93,7 +93,7 @@ def parts_of(form: str) -> tuple[Part, ...]:
     for text in re.split(r"(\[[^\]]*\])", form):
         is_optional = text.startswith("[")
         pieces = [
-            Piece(space, word, tuple(fields.split(",")) if fields else (), kind)
+            FormPiece(space, word, tuple(fields.split(",")) if fields else (), kind)
             for space, fields, kind, word in re.findall(_PIECE, text.strip("[]"))
         ]
         parts.append(Part(pieces, is_optional))
@@ -111,7 +111,7 @@ def print_form(item: Any, scope: Scope | None = None) -> str:
     return text
 
 
-def _shown(piece: Piece, item: Any, scope: Scope) -> str:
+def _shown(piece: FormPiece, item: Any, scope: Scope) -> str:
     if piece.kind == "size":
         (name,) = piece.values(item)
         return print_symbol(scope[name]) if name in scope else str(name)
@@ -241,68 +241,70 @@ def _block(block: Any) -> str:
     return f"\n  block {block.name} of {block.count}{inner}"
 
 
-KINDS: Final[dict[str, Kind]] = {
-    "word": Kind(),
-    "integer": Kind(),
-    "size": Kind(),
-    "text": Kind(show=repr),
-    "index": Kind(show=lambda index: index.text, indices=lambda index: (index,)),
-    "flag": Kind(show=lambda flag: ""),
-    "loops": Kind(
+KINDS: Final[dict[str, FieldKind]] = {
+    "word": FieldKind(),
+    "integer": FieldKind(),
+    "size": FieldKind(),
+    "text": FieldKind(show=repr),
+    "index": FieldKind(show=lambda index: index.text, indices=lambda index: (index,)),
+    "flag": FieldKind(show=lambda flag: ""),
+    "loops": FieldKind(
         show=print_loops,
         indices=lambda loops: [loop.extent for loop in loops],
     ),
-    "kernel": Kind(show=print_kernel),
-    "launch": Kind(
+    "kernel": FieldKind(show=print_kernel),
+    "launch": FieldKind(
         show=_launch,
         reads=lambda launch: launch.buffers,
         indices=lambda launch: (*launch.sizes, launch.units),
     ),
-    "buffer": Kind(reads=lambda name: (name,)),
-    "written": Kind(overwrites=lambda name: (name,)),
-    "all_written": Kind(show=_listed, overwrites=lambda names: names),
-    "laid_out": Kind(
+    "buffer": FieldKind(reads=lambda name: (name,)),
+    "written": FieldKind(overwrites=lambda name: (name,)),
+    "all_written": FieldKind(show=_listed, overwrites=lambda names: names),
+    "laid_out": FieldKind(
         show=print_buffer,
         reads=lambda buffer: (buffer.name,),
         indices=lambda buffer: layout_indices(buffer.layout),
     ),
-    "new": Kind(
+    "new": FieldKind(
         show=print_buffer,
         defines=lambda buffer: (buffer.name,),
         indices=lambda buffer: layout_indices(buffer.layout),
     ),
-    "outputs": Kind(
+    "outputs": FieldKind(
         show=_outputs,
         defines=lambda buffers: [buffer.name for buffer in buffers],
         indices=lambda buffers: [one for each in buffers for one in layout_indices(each.layout)],
     ),
-    "results": Kind(
+    "results": FieldKind(
         show=_results, defines=lambda names, is_tuple: [name for name in names if name is not None]
     ),
-    "all_results": Kind(
+    "all_results": FieldKind(
         show=lambda names: _results(names, True),
         defines=lambda names: [name for name in names if name is not None],
     ),
-    "places": Kind(show=_listed),
-    "aliases": Kind(show=lambda pairs: _listed(f"{output} of {given}" for output, given in pairs)),
-    "operand": Kind(
+    "places": FieldKind(show=_listed),
+    "aliases": FieldKind(
+        show=lambda pairs: _listed(f"{output} of {given}" for output, given in pairs)
+    ),
+    "operand": FieldKind(
         show=print_operand,
         reads=lambda operand: operand_buffers([operand]),
         indices=lambda operand: operand_indices([operand]),
     ),
-    "returned": Kind(
+    "returned": FieldKind(
         show=lambda operands: print_wrapped("return ", [*map(print_operand, operands)], "", ""),
         reads=operand_buffers,
         indices=operand_indices,
     ),
-    "arguments": Kind(show=_given, reads=operand_buffers, indices=operand_indices),
-    "named": Kind(
+    "arguments": FieldKind(show=_given, reads=operand_buffers, indices=operand_indices),
+    "named": FieldKind(
         show=lambda values: _given((), values),
         reads=lambda values: operand_buffers([value for _, value in values]),
         indices=lambda values: operand_indices([value for _, value in values]),
     ),
-    "blocks": Kind(show=lambda *blocks: "".join(map(_block, blocks))),
-    "given": Kind(
+    "blocks": FieldKind(show=lambda *blocks: "".join(map(_block, blocks))),
+    "given": FieldKind(
         show=_given,
         reads=lambda *given: operand_buffers(_operands(*given)),
         indices=lambda *given: operand_indices(_operands(*given)),

@@ -58,7 +58,7 @@ class EnsureLayout:
 
 
 @record(kw_only=True)
-class Constant:
+class TakeConstant:
     """A tensor known at compile time, found by name among the module's constants."""
 
     form = "{buffer:new} = constant"
@@ -220,7 +220,7 @@ class WhileLoop:
 
 
 @record(kw_only=True)
-class Scan:
+class ScanLoop:
     """Runs `body` for each slice along the first dimension of the `sliced` arguments behind the
     `carried`, or for what an opaque argument holds of each step: on the carried values, which it
     gives anew, the slices, and the other arguments. The results are the last carried values, and
@@ -324,7 +324,7 @@ Line = (
     | DefineSymbol
     | TakeInput
     | EnsureLayout
-    | Constant
+    | TakeConstant
     | View
     | Allocate
     | Reuse
@@ -337,7 +337,7 @@ Line = (
     | CallProgram
     | Conditional
     | WhileLoop
-    | Scan
+    | ScanLoop
     | NumberStatement
     | CheckFact
     | CopyInto

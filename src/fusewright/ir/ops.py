@@ -31,7 +31,7 @@ class Result(Enum):
 
 
 @record
-class Operation:
+class ScalarOperation:
     """One row of the table."""
 
     name: str
@@ -52,8 +52,10 @@ class Operation:
 
 def _rows(
     result: Result, arity: int, kinds: str, cost: int = 1, **meanings: str
-) -> list[Operation]:
-    return [Operation(name, arity, result, kinds, text, cost) for name, text in meanings.items()]
+) -> list[ScalarOperation]:
+    return [
+        ScalarOperation(name, arity, result, kinds, text, cost) for name, text in meanings.items()
+    ]
 
 
 _UNARY = [
@@ -123,7 +125,7 @@ _OTHER = [
     *_rows(Result.SAME, 3, "f", fma="x * y + z, rounded once"),
 ]
 
-OPERATIONS: dict[str, Operation] = {
+OPERATIONS: dict[str, ScalarOperation] = {
     row.name: row for row in (*_UNARY, *_BINARY, *_DIVISIONS, *_LOGIC, *_OTHER)
 }
 """By name. `cast` is not here: it is a `Cast` value, which carries its type."""

@@ -8,7 +8,7 @@ from typing import Any, Final, get_args
 
 from fusewright.errors import MalformedProgram
 from fusewright.ir import lines as wrapper
-from fusewright.ir.forms import Piece, parts_of
+from fusewright.ir.forms import FormPiece, parts_of
 from fusewright.ir.grammar import (
     Reader,
     at_symbol,
@@ -76,7 +76,7 @@ def read_fields(cls: type[Any], cursor: Cursor, reader: Reader) -> dict[str, Any
     return fields
 
 
-def _fields(piece: Piece, cursor: Cursor, reader: Reader) -> dict[str, Any]:
+def _fields(piece: FormPiece, cursor: Cursor, reader: Reader) -> dict[str, Any]:
     if not piece.kind:
         cursor.expect(piece.word)
         return {}

@@ -21,7 +21,7 @@ from math import lcm
 from typing import Final
 
 from fusewright.ir.index import Compound, Index, LoopSymbol, SizeSymbol, Symbol, integer, monomial
-from fusewright.ir.relations import Kind, Relation
+from fusewright.ir.relations import Relation, RelationKind
 from fusewright.ir.terms import without
 
 REMEMBERED: Final = 4096
@@ -37,9 +37,9 @@ def proves(relation: Relation, given: Collection[Relation] = ()) -> bool:
         return True
     difference = relation.difference
     match relation.kind:
-        case Kind.NOT_NEGATIVE:
+        case RelationKind.NOT_NEGATIVE:
             return is_nonnegative(difference, given)
-        case Kind.ZERO:
+        case RelationKind.ZERO:
             return is_nonnegative(difference, given) and is_nonnegative(-difference, given)
     return (
         _is_no_multiple(difference)
@@ -193,9 +193,9 @@ def _nonnegative_parts(given: Collection[Relation]) -> tuple[Index, ...]:
     parts: list[Index] = []
     for relation in given:
         match relation.kind:
-            case Kind.NOT_NEGATIVE:
+            case RelationKind.NOT_NEGATIVE:
                 parts.append(relation.difference)
-            case Kind.ZERO:
+            case RelationKind.ZERO:
                 parts += (relation.difference, -relation.difference)
     return tuple(sorted(parts, key=str))
 

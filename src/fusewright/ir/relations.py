@@ -17,7 +17,7 @@ from fusewright.ir.index import Index, IndexLike, Symbol, as_index, integer, mon
 from fusewright.records import record
 
 
-class Kind(enum.Enum):
+class RelationKind(enum.Enum):
     """What a relation says of its difference."""
 
     ZERO = "== 0"
@@ -29,7 +29,7 @@ class Kind(enum.Enum):
 class Relation:
     """`difference == 0`, `difference != 0` or `difference >= 0`."""
 
-    kind: Kind
+    kind: RelationKind
     difference: Index
 
     def __str__(self) -> str:
@@ -39,10 +39,10 @@ class Relation:
     def negation(self) -> Relation:
         """What holds where this does not."""
         match self.kind:
-            case Kind.ZERO:
-                return Relation(Kind.NOT_ZERO, self.difference)
-            case Kind.NOT_ZERO:
-                return Relation(Kind.ZERO, self.difference)
+            case RelationKind.ZERO:
+                return Relation(RelationKind.NOT_ZERO, self.difference)
+            case RelationKind.NOT_ZERO:
+                return Relation(RelationKind.ZERO, self.difference)
         return nonnegative(-self.difference - 1)
 
     def free(self) -> frozenset[Symbol]:
@@ -52,7 +52,7 @@ class Relation:
     def rewritten(self, function: Callable[[Index], Index]) -> Relation:
         """The same said of what `function` makes of the difference."""
         difference = function(self.difference)
-        if self.kind is Kind.NOT_NEGATIVE:
+        if self.kind is RelationKind.NOT_NEGATIVE:
             return nonnegative(difference)
         return Relation(self.kind, _reduced(difference))
 
@@ -63,16 +63,16 @@ class Relation:
     def holds_at(self, number: int) -> bool:
         """Whether it is true where its difference is this number."""
         match self.kind:
-            case Kind.ZERO:
+            case RelationKind.ZERO:
                 return number == 0
-            case Kind.NOT_ZERO:
+            case RelationKind.NOT_ZERO:
                 return number != 0
         return number >= 0
 
 
 def equal(left: IndexLike, right: IndexLike) -> Relation:
     """`left == right`; signs and common factors do not matter."""
-    return Relation(Kind.ZERO, _reduced(as_index(left) - right))
+    return Relation(RelationKind.ZERO, _reduced(as_index(left) - right))
 
 
 def not_equal(left: IndexLike, right: IndexLike) -> Relation:
@@ -112,7 +112,7 @@ def nonnegative(difference: Index) -> Relation:
     factor = reduce(gcd, (coefficient for coefficient, _ in difference.terms), 0)
     if factor > 1:
         difference = _divided(difference, factor)
-    return Relation(Kind.NOT_NEGATIVE, difference)
+    return Relation(RelationKind.NOT_NEGATIVE, difference)
 
 
 def _reduced(difference: Index) -> Index:

@@ -118,7 +118,7 @@ _OPAQUE_LINES = (wrapper.TakeInput, wrapper.FreeIfNotReused)
 
 def _blocks(line: wrapper.Line, state: _State) -> str | None:
     """What is wrong with how many values the blocks of a line are given; they are verified."""
-    if not isinstance(line, wrapper.Conditional | wrapper.WhileLoop | wrapper.Scan):
+    if not isinstance(line, wrapper.Conditional | wrapper.WhileLoop | wrapper.ScanLoop):
         return None
     for block in blocks_of(line):
         _verify(block.lines, _State(kernels=dict(state.kernels), slots=set(state.slots)))

@@ -114,7 +114,7 @@ def _run_stride(atom: Compound, symbol: Symbol, step: int) -> Index | None:
 
 
 @record
-class Access:
+class MemoryAccess:
     """One element of memory, as a function of the loops."""
 
     buffer: str
@@ -130,7 +130,7 @@ class Traits:
     values: tuple[Value, ...]
     """Each once, after what it is made from."""
 
-    accesses: tuple[Access, ...]
+    accesses: tuple[MemoryAccess, ...]
     """Loads, then stores."""
 
     cost: int
@@ -142,12 +142,12 @@ class Traits:
     def of(cls, stage: Stage, dependences: Dependences) -> Traits:
         values = tuple(stage_values(stage))
         reads = [
-            Access(node.buffer, node.index, _loaded_along(node.indirect, dependences))
+            MemoryAccess(node.buffer, node.index, _loaded_along(node.indirect, dependences))
             for node in values
             if isinstance(node, Load)
         ]
         writes = [
-            Access(action.buffer, action.index, frozenset())
+            MemoryAccess(action.buffer, action.index, frozenset())
             for action in stage.actions
             if isinstance(action, Store | Accumulate)
         ]

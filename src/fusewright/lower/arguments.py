@@ -13,7 +13,7 @@ from fusewright.ir.index import Index
 from fusewright.ir.program import Program
 from fusewright.lower.symbols import SizeTable, real_input
 from fusewright.opaque import BUFFERS
-from fusewright.runtime.calling import CallingOrder, NumberSource
+from fusewright.runtime.calling import CallingOrder, SymbolSource
 
 Place = tuple[int, int | None, bool]
 """A position among the arguments, there a dimension of a tensor, and whether its stride is read."""
@@ -35,7 +35,7 @@ def calling_order(placeholders: Sequence[fx.Node], program: Program) -> CallingO
     )
 
 
-def _sources(values: Sequence[Any], wanted: set[str]) -> Iterator[NumberSource]:
+def _sources(values: Sequence[Any], wanted: set[str]) -> Iterator[SymbolSource]:
     """The source of each of the symbols, those first on which others depend."""
     found: set[str] = set()
     waiting = [each for each in _numbers(values) if each[0].free()] if wanted else []
@@ -75,15 +75,15 @@ def _numbers(values: Sequence[Any]) -> Iterator[tuple[Index, Place]]:
     yield from unused
 
 
-def _source(index: Index, place: Place, found: set[str]) -> NumberSource | None:
+def _source(index: Index, place: Place, found: set[str]) -> SymbolSource | None:
     """The source of the one symbol in a number that has none yet, computed from that number."""
     unknown = [symbol for symbol in index.free() if symbol.name not in found]
     if len(unknown) != 1:
         return None
     (symbol,) = unknown
     if index == symbol.index:
-        return NumberSource(symbol.name, *place)
+        return SymbolSource(symbol.name, *place)
     factor = index.stride(symbol)
     if factor is None or factor == 0:
         return None
-    return NumberSource(symbol.name, *place, factor, index - symbol.index * factor)
+    return SymbolSource(symbol.name, *place, factor, index - symbol.index * factor)

@@ -112,7 +112,7 @@ class Box:
 
 
 @record
-class Cost:
+class ElementCost:
     """The cost of computing one element."""
 
     operations: int = 0
@@ -136,9 +136,9 @@ class Cost:
 class CostTable:
     """Costs of values, each found once."""
 
-    known: dict[int, Cost] = field(default_factory=dict)
+    known: dict[int, ElementCost] = field(default_factory=dict)
 
-    def cost(self, value: Value) -> Cost:
+    def cost(self, value: Value) -> ElementCost:
         found = self.known.get(id(value))
         if found is None:
             for node in postorder((value,)):
@@ -147,7 +147,7 @@ class CostTable:
             found = self.known[id(value)]
         return found
 
-    def _node(self, node: Value) -> Cost:
+    def _node(self, node: Value) -> ElementCost:
         below = [self.known[id(child)] for child in children(node)]
         operations = sum(cost.operations for cost in below)
         transcendental = sum(cost.transcendental for cost in below)
@@ -165,10 +165,10 @@ class CostTable:
                 transcendental += 1
             case _:
                 operations += 1
-        return Cost(operations, transcendental, loads, may_raise)
+        return ElementCost(operations, transcendental, loads, may_raise)
 
 
-def must_realise(cost: Cost, readers: int, needed_in_memory: bool, limit: int) -> bool:
+def must_realise(cost: ElementCost, readers: int, needed_in_memory: bool, limit: int) -> bool:
     """The policy in this file's docstring, for a fresh storage with that many readers."""
     if cost.may_raise or cost.operations > limit or len(cost.loads) > LOAD_LIMIT:
         return True

@@ -64,7 +64,7 @@ Remembered = TypeVar("Remembered")
 
 
 @record(frozen=False, eq=False)
-class Builder:
+class ProgramBuilder:
     """The state of one lowering."""
 
     context: CompileContext
@@ -424,7 +424,7 @@ class Builder:
 class Call:
     """One node of the graph while its rule runs."""
 
-    builder: Builder
+    builder: ProgramBuilder
     operator: str
     results: tuple[Layout, ...]
     """Geometry and type of eager's results, in order; those that are no tensors are left out."""

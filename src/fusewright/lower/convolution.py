@@ -18,7 +18,7 @@ from fusewright.ir.dtype import DType
 from fusewright.ir.index import Index, integer
 from fusewright.ir.program import CallOperator, Layout
 from fusewright.lower.boxes import Box, same_strides
-from fusewright.lower.builder import Builder, Call
+from fusewright.lower.builder import Call, ProgramBuilder
 from fusewright.lower.extern import operand
 from fusewright.lower.rules import rule
 from fusewright.records import replace
@@ -101,7 +101,7 @@ def channels_last(size: tuple[Index, ...]) -> tuple[Index, ...]:
     return (height * width * channels, integer(1), width * channels, channels)
 
 
-def with_channels_last(builder: Builder, box: Box) -> Box:
+def with_channels_last(builder: ProgramBuilder, box: Box) -> Box:
     """`box` in that layout: computed so where it is not in memory yet, else itself or a copy."""
     stride = channels_last(box.size)
     storage = box.storage

@@ -24,7 +24,7 @@ from fusewright.ir.program import (
     ViewReference,
 )
 from fusewright.lower.boxes import Box
-from fusewright.lower.builder import Builder, Call
+from fusewright.lower.builder import Call, ProgramBuilder
 from fusewright.opaque import BUFFERS
 from fusewright.operators import facts
 from fusewright.symbolic.real import Real
@@ -128,7 +128,7 @@ def _added(
     return tuple([None if place is None else builder.input(outputs[place]) for place in results])
 
 
-def operand(builder: Builder, argument: Any) -> Operand:
+def operand(builder: ProgramBuilder, argument: Any) -> Operand:
     """`argument` as a library call takes it; boxes are realised."""
     match argument:
         case Box():

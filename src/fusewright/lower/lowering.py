@@ -29,7 +29,7 @@ from fusewright.ir.program import (
 from fusewright.ir.raising import OPERATORS as MAY_RAISE
 from fusewright.ir.raising import operator_name
 from fusewright.lower.boxes import Box, must_realise, same_strides
-from fusewright.lower.builder import Builder, Call
+from fusewright.lower.builder import Call, ProgramBuilder
 from fusewright.lower.extern import call_extern, operand
 from fusewright.lower.factories import constant
 from fusewright.lower.families import RULES, VIEWS
@@ -45,7 +45,7 @@ Readers = tuple[int, bool]
 """The number of operators that read a tensor, and whether one of them needs it in memory."""
 
 
-class AtenGraph(Protocol):
+class TracedGraph(Protocol):
     """A traced graph, as far as lowering needs it."""
 
     @property
@@ -62,7 +62,7 @@ class AtenGraph(Protocol):
 
 
 def lower(
-    aten_graph: AtenGraph, context: CompileContext, *, layouts_are_free: bool = False
+    aten_graph: TracedGraph, context: CompileContext, *, layouts_are_free: bool = False
 ) -> Program:
     """The program that computes `aten_graph`.
 
@@ -81,13 +81,13 @@ class _Lowering:
     """One walk over one graph."""
 
     def __init__(
-        self, aten_graph: AtenGraph, context: CompileContext, layouts_are_free: bool
+        self, aten_graph: TracedGraph, context: CompileContext, layouts_are_free: bool
     ) -> None:
         self.graph = aten_graph.graph
         self.replaced_inputs = aten_graph.replaced_inputs
         self.context = context
         free = layouts_are_free and may_lie_anyhow(aten_graph.graph)
-        self.builder = Builder(context, layouts_are_free=free)
+        self.builder = ProgramBuilder(context, layouts_are_free=free)
         self.values: dict[fx.Node, Any] = {}
         self.inputs: list[Buffer] = []
         self.released: set[str] = set()

@@ -21,7 +21,7 @@ from fusewright.lower.scalar import Operand, Scalar
 from fusewright.symbolic.real import Real
 
 
-class Operands(Enum):
+class ComputeType(Enum):
     """The type in which a formula gets its operands."""
 
     RESULT = auto()
@@ -285,14 +285,14 @@ ONLY_FOR: dict[str, Callable[[DType], bool]] = {
 
 
 def pointwise(
-    call: Call, formula: Formula, operands: Operands, *arguments: Any, **keywords: Any
+    call: Call, formula: Formula, operands: ComputeType, *arguments: Any, **keywords: Any
 ) -> Box:
     """The tensor of eager's geometry whose elements are `formula` of the operands' elements,
     broadcast.
     """
     result = call.result
     dtype = _operand_type(result.dtype, operands, (*arguments, *keywords.values()))
-    stored = operands is not Operands.RESULT
+    stored = operands is not ComputeType.RESULT
     for argument in (*arguments, *keywords.values()):
         if isinstance(argument, Box):
             call.realise_for_broadcast(argument, result.size)
@@ -331,13 +331,13 @@ def operand(
     return argument
 
 
-def _operand_type(result: DType, operands: Operands, arguments: tuple[Any, ...]) -> DType:
+def _operand_type(result: DType, operands: ComputeType, arguments: tuple[Any, ...]) -> DType:
     match operands:
-        case Operands.RESULT | Operands.STORED:
+        case ComputeType.RESULT | ComputeType.STORED:
             return result.compute
-        case Operands.LOGICAL:
+        case ComputeType.LOGICAL:
             return DType.BOOL
-        case Operands.PROMOTED:
+        case ComputeType.PROMOTED:
             typed = [
                 0.0 if isinstance(a, Real) else a
                 for a in arguments
@@ -346,7 +346,7 @@ def _operand_type(result: DType, operands: Operands, arguments: tuple[Any, ...])
             return result_type(typed).compute
 
 
-def _rule_of(name: str, formula: Formula, operands: Operands) -> Rule:
+def _rule_of(name: str, formula: Formula, operands: ComputeType) -> Rule:
     applies = ONLY_FOR.get(name)
 
     def lowered(call: Call, *arguments: Any, **keywords: Any) -> Any:
@@ -358,10 +358,10 @@ def _rule_of(name: str, formula: Formula, operands: Operands) -> Rule:
 
 
 for _table, _operands in (
-    (_RESULT, Operands.RESULT),
-    (_STORED, Operands.STORED),
-    (_PROMOTED, Operands.PROMOTED),
-    (_LOGICAL, Operands.LOGICAL),
+    (_RESULT, ComputeType.RESULT),
+    (_STORED, ComputeType.STORED),
+    (_PROMOTED, ComputeType.PROMOTED),
+    (_LOGICAL, ComputeType.LOGICAL),
 ):
     for _name, _formula in _table.items():
         rule(_name)(_rule_of(_name, _formula, _operands))
@@ -400,10 +400,10 @@ def power(call: Call, x: Box, exponent: int | float) -> Any:
     formula = _POWERS.get(exponent) if isinstance(exponent, (int, float)) else None
     dtype = call.result.dtype
     if formula is not None and (dtype.is_float or exponent in (0, 1, 2, 3)):
-        return pointwise(call, formula, Operands.RESULT, x)
+        return pointwise(call, formula, ComputeType.RESULT, x)
     if not dtype.is_float:
         return NotImplemented
-    return pointwise(call, operation("pow"), Operands.RESULT, x, exponent)
+    return pointwise(call, operation("pow"), ComputeType.RESULT, x, exponent)
 
 
 _POWERS: dict[int | float, Formula] = {
@@ -421,10 +421,10 @@ _POWERS: dict[int | float, Formula] = {
 @rule("aten.div.Tensor_mode", "aten.div.Scalar_mode")
 def rounded_division(call: Call, left: Any, right: Any, *, rounding_mode: str | None = None) -> Any:
     if rounding_mode is None:
-        return pointwise(call, div, Operands.RESULT, left, right)
+        return pointwise(call, div, ComputeType.RESULT, left, right)
     if rounding_mode == "trunc" and _is_rounded_first(call, right):
         return pointwise(
-            call, partial(_trunc_of_rounded, call.result.dtype), Operands.STORED, left, right
+            call, partial(_trunc_of_rounded, call.result.dtype), ComputeType.STORED, left, right
         )
     name = {"floor": "floor_div", "trunc": "trunc_div"}[rounding_mode]
     return _integer_safe(call, name, left, right)
@@ -466,7 +466,7 @@ def _integer_safe(call: Call, name: str, left: Any, right: Any) -> Any:
         divisor = right.lower if isinstance(right, Index) else right
         if isinstance(right, Box) or not isinstance(divisor, int) or divisor <= 0:
             return NotImplemented
-    return pointwise(call, operation(name), Operands.STORED, left, right)
+    return pointwise(call, operation(name), ComputeType.STORED, left, right)
 
 
 @rule(
@@ -490,7 +490,7 @@ def shift(call: Call, left: Box, right: Any) -> Any:
     name = "shift_left" if "left" in call.operator or "lshift" in call.operator else "shift_right"
     if not call.result.dtype.is_integer:
         return NotImplemented
-    return pointwise(call, operation(name), Operands.RESULT, left, right)
+    return pointwise(call, operation(name), ComputeType.RESULT, left, right)
 
 
 # Copies and conversions ---------------------------------------------------------------------------

@@ -46,7 +46,7 @@ from fusewright.packages.sizes import Number
 from fusewright.packages.standalone import NotStandalone, standalone_section
 from fusewright.packages.structure import CannotDescribe, Description, describe, leaves_of
 from fusewright.pipeline import GeneratedCode, generate_code
-from fusewright.runtime.llvm_engine import Compiler, cpu_target
+from fusewright.runtime.llvm_engine import MachineCodeCompiler, cpu_target
 from fusewright.symbolic.nodes import index_of
 from fusewright.torch_compat.trees import map_tree
 from fusewright.torch_version import version_of
@@ -223,7 +223,7 @@ class _Builder:
         self.sections.append((f"{name}.plan", text.encode()))
         if kernels:
             sources = {kernel.name: kernel.source for kernel in kernels}
-            machine_code = Compiler(cpu_target(level)).object_code(sources)
+            machine_code = MachineCodeCompiler(cpu_target(level)).object_code(sources)
             self.sections.append((f"{name}.code", machine_code))
         self.sections.append((f"{name}.lines", print_lines(code.lines).encode()))
 
@@ -481,7 +481,7 @@ class _Call:
                 return ["result", index]
             case specs.Detached(base=base):
                 return self._recipe(base, inputs)
-            case specs.Literal(value=value):
+            case specs.KnownResult(value=value):
                 return ["constant", describe(value, lambda part: None, "a result")]
             case specs.ViewOf(conjugate=False, negative=False):
                 source = self._recipe(spec.base, inputs)

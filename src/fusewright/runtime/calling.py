@@ -14,7 +14,7 @@ Call = Callable[[list[Any]], Any]
 
 
 @record
-class NumberSource:
+class SymbolSource:
     """Where the number of a symbol is found: an argument, or a size or stride of one, is
     `factor * symbol + rest`.
     """
@@ -50,7 +50,7 @@ class CallingOrder:
     symbols: tuple[str, ...]
     """In the order of the generated code's arguments."""
 
-    numbers: tuple[NumberSource, ...]
+    numbers: tuple[SymbolSource, ...]
     """In an order in which they can be found."""
 
     tensors: tuple[int, ...]

@@ -99,7 +99,7 @@ class CudaDevice:
 
 
 @record
-class Span:
+class TensorSpan:
     """How a tensor lies, and how to copy the memory from its first to its last element."""
 
     size: tuple[int, ...]
@@ -111,7 +111,7 @@ class Span:
     """Whether each of them belongs to one index: then the tensor is copied as it is."""
 
     @classmethod
-    def of(cls, tensor: torch.Tensor) -> Span:
+    def of(cls, tensor: torch.Tensor) -> TensorSpan:
         """The span of a strided tensor."""
         steps = sorted(zip(tensor.stride(), tensor.shape, strict=True))
         length = 1 + sum((size - 1) * stride for stride, size in steps) if tensor.numel() else 0
@@ -235,7 +235,7 @@ class _Recorded:
         device: Device,
     ) -> None:
         self.moving = tuple(sorted(moving))
-        self.spans = [Span.of(inputs[number]) for number in self.moving]
+        self.spans = [TensorSpan.of(inputs[number]) for number in self.moving]
         static = list(inputs)
         for number, span in zip(self.moving, self.spans, strict=True):
             static[number] = span.like(inputs[number])
@@ -263,7 +263,7 @@ class _Recorded:
 
     def _sort_outputs(self, facts: ReplayFacts) -> None:
         """Tell what is copied out, and what is handed out as it lies."""
-        self.copied: list[tuple[int, Span]] = []
+        self.copied: list[tuple[int, TensorSpan]] = []
         self.shared: list[int] = []
         kept_from = len(self.outputs) if facts.kept_from is None else facts.kept_from
         for place, output in enumerate(self.outputs):
@@ -272,7 +272,7 @@ class _Recorded:
             if place >= kept_from or place < facts.passing or _holds_memory(output):
                 self.shared.append(place)
             else:
-                self.copied.append((place, Span.of(output)))
+                self.copied.append((place, TensorSpan.of(output)))
         self.results = Copies([span.whole(self.outputs[place]) for place, span in self.copied])
         self.kept = [self.outputs[place] for place in self.shared if place >= facts.passing]
 

@@ -130,7 +130,7 @@ class GuardedMemory:
         _check(_LIBC.munmap(self._start, self._whole))
 
 
-class Region(GuardedMemory):
+class OverlappingArguments(GuardedMemory):
     """Copies of arguments that overlap, laid out as they are."""
 
     def __init__(self, arguments: Sequence[Argument], side: str) -> None:
@@ -192,7 +192,9 @@ class GuardedKernel:
         with _ONE_AT_A_TIME:
             for side in self.sides:
                 _LOCALS.side = side
-                regions = [Region(overlapping, side) for overlapping in _overlapping(tensors)]
+                regions = [
+                    OverlappingArguments(overlapping, side) for overlapping in _overlapping(tensors)
+                ]
                 try:
                     self._run(tensors, regions, operands[count:], _shares(iterations, grain))
                     if side == self.sides[-1]:
@@ -207,7 +209,7 @@ class GuardedKernel:
     def _run(
         self,
         tensors: Sequence[Argument],
-        regions: Sequence[Region],
+        regions: Sequence[OverlappingArguments],
         numbers: Sequence[int | float],
         shares: Iterator[tuple[int, int]],
     ) -> None:
@@ -232,7 +234,7 @@ class GuardedKernel:
                 STATISTICS.checked_bytes += _LOCALS.end()
 
     def _fault(
-        self, did: str, address: int, regions: Sequence[Region], begin: int, end: int
+        self, did: str, address: int, regions: Sequence[OverlappingArguments], begin: int, end: int
     ) -> MemoryFault:
         places = [region.place(address) for region in regions if region.holds(address)]
         places += [

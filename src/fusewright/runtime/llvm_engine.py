@@ -23,7 +23,7 @@ from fusewright.records import field, record
 from fusewright.runtime.kept_files import KeptFiles
 
 PASSES: Final = "1"
-"""Number of the passes and of the settings that `Compiler` runs: part of what decides its code."""
+"""Number of the passes and settings of `MachineCodeCompiler`: part of what decides its code."""
 
 LINKED = threading.Lock()
 """Held while a library is linked: llvmlite's linker keeps process-wide state."""
@@ -122,7 +122,7 @@ _OF_THREAD: Final = threading.local()
 
 
 @record(frozen=False)
-class Compiler:
+class MachineCodeCompiler:
     """Text to machine code for one target. Any number of threads may use one."""
 
     target: CpuTarget
@@ -216,7 +216,7 @@ def compile_batch(sources: Mapping[str, str]) -> KernelLibrary:
     """Compile kernels, by name, in one go for this machine. What this process or an earlier one has
     compiled is read from disk.
     """
-    compiler = Compiler(cpu_target())
+    compiler = MachineCodeCompiler(cpu_target())
     key = object_key(join_modules(sources), compiler.target)
     code = OBJECTS.read(key)
     if code is None:

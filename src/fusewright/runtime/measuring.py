@@ -74,7 +74,7 @@ class OpaqueInput:
 
 
 @record(frozen=False)
-class Span:
+class StepTimes:
     """The times of one kernel or library call in one call of the module."""
 
     seconds: float = 0.0
@@ -106,7 +106,7 @@ def measure(
 class Measured:
     """Where the time of a call goes."""
 
-    spans: dict[str, Span]
+    spans: dict[str, StepTimes]
     """By kernel and variable of a library call: the median over all rounds."""
 
     seconds: float
@@ -116,7 +116,7 @@ class Measured:
     clock: _Clock
     device: torch.device
 
-    def copy_seconds(self, span: Span) -> float:
+    def copy_seconds(self, span: StepTimes) -> float:
         """How long copies take that move as many bytes as a kernel's launches."""
         return _copy_seconds(span.bytes // span.count, self.clock, self.device) * span.count
 
@@ -160,12 +160,12 @@ def time_module(
     )
 
 
-def _medians(rounds: Sequence[Mapping[str, Span]]) -> dict[str, Span]:
+def _medians(rounds: Sequence[Mapping[str, StepTimes]]) -> dict[str, StepTimes]:
     """By name, the median of the times in all rounds."""
     spans = {}
     for name, span in rounds[0].items():
         times = [one[name].seconds for one in rounds if name in one]
-        spans[name] = Span(median(times), span.count, span.bytes)
+        spans[name] = StepTimes(median(times), span.count, span.bytes)
     return spans
 
 
@@ -275,8 +275,8 @@ def _bytes(name: str, tensor: torch.Tensor) -> int:
     return tensor.numel() * tensor.element_size() * (2 if name.startswith("inout") else 1)
 
 
-def _totals(times: Sequence[tuple[_Watch, int]]) -> Span:
-    return Span(
+def _totals(times: Sequence[tuple[_Watch, int]]) -> StepTimes:
+    return StepTimes(
         sum(watch.seconds() for watch, _ in times), len(times), sum(moved for _, moved in times)
     )
 

@@ -24,7 +24,7 @@ from fusewright.schedule.nest import Access, Nest, Piece
 
 
 @record
-class Axis:
+class LoopPart:
     """A loop, or a part of one after splitting, as it steps through memory."""
 
     loop: LoopSymbol
@@ -38,8 +38,8 @@ class Axis:
 class Pair:
     """Parts of one loop of each nest that step through the same elements."""
 
-    left: Axis
-    right: Axis
+    left: LoopPart
+    right: LoopPart
 
 
 @record(frozen=False)
@@ -105,22 +105,22 @@ def align(
     return _Builder(left, right).build(pairs)
 
 
-def _axes(nest: Nest, piece: Piece, access: Access) -> list[Axis] | None:
+def _axes(nest: Nest, piece: Piece, access: Access) -> list[LoopPart] | None:
     """The loops that move the access, by ascending stride; None where a step is not constant."""
     if not access.is_affine:
         return None
-    axes: list[Axis] = []
+    axes: list[LoopPart] = []
     free = access.index.free()
     loops = [symbol for symbol in (*nest.outer, *piece.inner) if symbol in free]
     for symbol in loops:
         stride = nest.analysis.stride(access.index, symbol)
         if stride is None or any(s in loops for s in stride.free()):
             return None
-        axes.append(Axis(symbol, symbol.extent, stride, integer(1)))
+        axes.append(LoopPart(symbol, symbol.extent, stride, integer(1)))
     return sorted(axes, key=lambda axis: nest.analysis.hint(axis.stride))
 
 
-def _refine(left: list[Axis], right: list[Axis]) -> list[Pair] | str:
+def _refine(left: list[LoopPart], right: list[LoopPart]) -> list[Pair] | str:
     """Walk both from the smallest stride up, splitting the longer of two extents."""
     left, right = list(reversed(left)), list(reversed(right))
     pairs: list[Pair] = []
@@ -143,7 +143,7 @@ def _refine(left: list[Axis], right: list[Axis]) -> list[Pair] | str:
     return pairs
 
 
-def _split(axis: Axis, low: Index) -> tuple[Axis, Axis] | None:
+def _split(axis: LoopPart, low: Index) -> tuple[LoopPart, LoopPart] | None:
     """The inner part of extent `low` and the outer rest; None where `low` is not proved to divide
     the extent.
     """
@@ -183,7 +183,7 @@ class _Builder:
         _separate(self.right, self._fresh)
         return Alignment(tuple(self.outer), self.left, self.right)
 
-    def _place(self, left: Axis, right: Axis) -> None:
+    def _place(self, left: LoopPart, right: LoopPart) -> None:
         left_outer = left.loop in self.left.nest.outer
         right_outer = right.loop in self.right.nest.outer
         new = self._choose(left, right, is_outer=left_outer and right_outer)
@@ -197,7 +197,7 @@ class _Builder:
         elif right_outer:
             self.right.demoted.append(new)
 
-    def _choose(self, left: Axis, right: Axis, is_outer: bool) -> LoopSymbol:
+    def _choose(self, left: LoopPart, right: LoopPart, is_outer: bool) -> LoopSymbol:
         """A loop of either side that is kept whole, else a fresh one."""
         for axis, nest in ((left, self.left.nest), (right, self.right.nest)):
             whole = axis.extent == axis.loop.extent
@@ -224,7 +224,7 @@ class _Builder:
             else:
                 rest.remove(partner)
                 size = symbol.extent
-                self._place(Axis(symbol, size, one, one), Axis(partner, size, one, one))
+                self._place(LoopPart(symbol, size, one, one), LoopPart(partner, size, one, one))
         for symbol in rest:
             self._demote(self.right, symbol, self.left)
 

@@ -19,7 +19,7 @@ def order_steps(graph: Graph, released: frozenset[str] = frozenset()) -> list[in
     `released`: inputs that go when nobody reads them any more.
     """
     alive = [number for number, step in enumerate(graph.steps) if step is not None]
-    start = Memory.before(graph, alive, released)
+    start = LiveMemory.before(graph, alive, released)
     as_written = _list_schedule(start.copy(), alive, lambda number, memory: number)
     frugal = _list_schedule(start.copy(), alive, lambda number, memory: memory.growth(number))
     if frugal == as_written:
@@ -28,7 +28,7 @@ def order_steps(graph: Graph, released: frozenset[str] = frozenset()) -> list[in
 
 
 @record(frozen=False)
-class Memory:
+class LiveMemory:
     """The buffers alive while steps run, but for constants and inputs that others hold."""
 
     graph: Graph
@@ -42,7 +42,7 @@ class Memory:
     """Steps that have still to read each of them."""
 
     @staticmethod
-    def before(graph: Graph, alive: Sequence[int], released: frozenset[str]) -> Memory:
+    def before(graph: Graph, alive: Sequence[int], released: frozenset[str]) -> LiveMemory:
         """Before the first step. `released`: inputs that go when nobody reads them any more."""
         stored: dict[int, tuple[str, ...]] = {}
         used: dict[int, tuple[str, ...]] = {}
@@ -60,9 +60,9 @@ class Memory:
             )
             for name in used[number]:
                 waiting.setdefault(name, set()).add(number)
-        return Memory(graph, stored, used, waiting)
+        return LiveMemory(graph, stored, used, waiting)
 
-    def copy(self) -> Memory:
+    def copy(self) -> LiveMemory:
         """A copy, on which steps can run without changing this one."""
         return replace(self, waiting={name: set(steps) for name, steps in self.waiting.items()})
 
@@ -89,7 +89,7 @@ def _is_stored(graph: Graph, number: int, name: str) -> bool:
 
 
 def _list_schedule(
-    memory: Memory, alive: Sequence[int], priority: Callable[[int, Memory], int]
+    memory: LiveMemory, alive: Sequence[int], priority: Callable[[int, LiveMemory], int]
 ) -> list[int]:
     """An order of the steps that always continues with the ready step of lowest priority; ties go
     to the lowest number.
@@ -116,7 +116,7 @@ def _list_schedule(
     return order
 
 
-def _peak(memory: Memory, order: Sequence[int]) -> int:
+def _peak(memory: LiveMemory, order: Sequence[int]) -> int:
     """The most bytes alive at once in this order."""
     size = memory.graph.analysis.bytes
     alive = peak = 0

@@ -63,7 +63,7 @@ class Matrix:
 
 
 @record
-class Call:
+class ProductCall:
     """A product as the library is called for it."""
 
     left: Matrix
@@ -71,17 +71,17 @@ class Call:
     bias: Matrix | None
 
 
-def _without_bias(arguments: tuple[Operand, ...], analysis: Analysis) -> Call | None:
+def _without_bias(arguments: tuple[Operand, ...], analysis: Analysis) -> ProductCall | None:
     left, right = (_matrix(argument, analysis) for argument in arguments)
-    return None if left is None or right is None else Call(left, right, None)
+    return None if left is None or right is None else ProductCall(left, right, None)
 
 
-def _with_bias(arguments: tuple[Operand, ...], analysis: Analysis) -> Call | None:
+def _with_bias(arguments: tuple[Operand, ...], analysis: Analysis) -> ProductCall | None:
     bias, left, right = (_matrix(argument, analysis) for argument in arguments)
-    return None if left is None or right is None or bias is None else Call(left, right, bias)
+    return None if left is None or right is None or bias is None else ProductCall(left, right, bias)
 
 
-OPERATORS: Final[Mapping[str, Callable[[tuple[Operand, ...], Analysis], Call | None]]] = {
+OPERATORS: Final[Mapping[str, Callable[[tuple[Operand, ...], Analysis], ProductCall | None]]] = {
     "aten.mm.default": _without_bias,
     "aten.bmm.default": _without_bias,
     "aten.addmm.default": _with_bias,
@@ -133,7 +133,7 @@ def _loops_of(statement: Statement, analysis: Analysis) -> tuple[ComputedBuffer,
     return first, ComputedBuffer(outputs=(output,), body=body)
 
 
-def _is_worth_it(call: Call, output: Buffer, analysis: Analysis) -> bool:
+def _is_worth_it(call: ProductCall, output: Buffer, analysis: Analysis) -> bool:
     """Whether the kernels of the device multiply faster than the library."""
     operands = [call.left, call.right, *(() if call.bias is None else (call.bias,))]
     dtype = output.layout.dtype
@@ -155,7 +155,7 @@ def _is_worth_it(call: Call, output: Buffer, analysis: Analysis) -> bool:
     )
 
 
-def _product(call: Call, output: Buffer, analysis: Analysis) -> ComputedBuffer:
+def _product(call: ProductCall, output: Buffer, analysis: Analysis) -> ComputedBuffer:
     """The reduction that fills `output`."""
     loops = _loops(output.layout.size, "i")
     (inner,) = _loops((call.left.layout.size[-1],), "r")

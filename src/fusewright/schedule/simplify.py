@@ -50,7 +50,7 @@ def simplify(nest: Nest) -> Nest:
     plan = nest.analysis.plans.get(key)
     if plan is None:
         plan = nest.analysis.plans[key] = _plan(nest, accesses, dict.fromkeys(indices))
-    assert isinstance(plan, Plan)
+    assert isinstance(plan, LoopChanges)
     if plan.changes_nothing:
         return nest
     pieces = tuple(
@@ -60,7 +60,7 @@ def simplify(nest: Nest) -> Nest:
 
 
 @record
-class Plan:
+class LoopChanges:
     """The new loops of a nest."""
 
     outer: Loops
@@ -71,7 +71,7 @@ class Plan:
     changes_nothing: bool
 
 
-def _plan(nest: Nest, accesses: Accesses, indices: Iterable[Index]) -> Plan:
+def _plan(nest: Nest, accesses: Accesses, indices: Iterable[Index]) -> LoopChanges:
     outer, inner = _ordered(nest, accesses)
     chains = _chains(dict.fromkeys((outer, *inner.values())), [*indices], nest.analysis)
     sizes = {s: nest.analysis.product(map(extent, chain)) for s, chain in chains.items()}
@@ -86,7 +86,7 @@ def _plan(nest: Nest, accesses: Accesses, indices: Iterable[Index]) -> Plan:
     new_inner = {old: tuple(new[s] for s in loops if s in new) for old, loops in inner.items()}
     same = new_outer == nest.outer and all(old == loops for old, loops in new_inner.items())
     same = same and all(old.index == index for old, index in renaming.items())
-    return Plan(new_outer, new_inner, renaming, same)
+    return LoopChanges(new_outer, new_inner, renaming, same)
 
 
 # Order --------------------------------------------------------------------------------------------

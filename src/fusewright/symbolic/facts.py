@@ -16,7 +16,7 @@ from fusewright.errors import DataDependent, Location
 from fusewright.ir.index import Compound, Index, RealSymbol, SizeSymbol, Symbol, integer
 from fusewright.ir.intervals import Bound
 from fusewright.ir.proof import Given, proves, without_quotients
-from fusewright.ir.relations import Kind, Relation, at_least, at_most, equal
+from fusewright.ir.relations import Relation, RelationKind, at_least, at_most, equal
 from fusewright.ir.sizes import SizeFact, size_symbol
 from fusewright.records import record
 from fusewright.symbolic.real import Operand, evaluate, free_in_real
@@ -222,7 +222,7 @@ class ShapeFacts:
             return answer
         # A size that is a number where it is large, as min(1, u0) is 1, is another one elsewhere.
         by_chance = answer is None or condition.difference.constant
-        return condition.kind is Kind.NOT_ZERO if by_chance else answer
+        return condition.kind is RelationKind.NOT_ZERO if by_chance else answer
 
     def _with_large_unknown(self, index: Index) -> Index:
         """`index` with each size that depends on data at least 2."""
@@ -320,11 +320,11 @@ class ShapeFacts:
         if not self._note(relation, self._given.decide(relation)):
             return
         difference = relation.difference
-        if relation.kind is Kind.ZERO:
+        if relation.kind is RelationKind.ZERO:
             self._unify(difference)
             return
         self._given = self._given.also(relation)
-        if relation.kind is Kind.NOT_NEGATIVE:
+        if relation.kind is RelationKind.NOT_NEGATIVE:
             self._narrow(difference)
 
     def _narrow(self, difference: Index) -> None:
@@ -445,7 +445,7 @@ def _divisible_symbol(difference: Index) -> tuple[Symbol, int] | None:
 
 
 def _is_equation(condition: Condition) -> TypeGuard[Relation]:
-    return isinstance(condition, Relation) and condition.kind is not Kind.NOT_NEGATIVE
+    return isinstance(condition, Relation) and condition.kind is not RelationKind.NOT_NEGATIVE
 
 
 def _solved(difference: Index, symbol: Symbol) -> Index | None:

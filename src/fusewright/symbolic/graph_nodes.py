@@ -17,7 +17,7 @@ from torch import fx
 from fusewright.errors import UnsupportedOperator
 from fusewright.ir.index import Atom, Compound, Index, RealSymbol, Symbol
 from fusewright.ir.ops import NUMBER_FUNCTIONS
-from fusewright.ir.relations import Kind, Relation
+from fusewright.ir.relations import Relation, RelationKind
 from fusewright.symbolic.facts import ShapeFacts
 from fusewright.symbolic.functions import FUNCTIONS
 from fusewright.symbolic.nodes import (
@@ -46,10 +46,10 @@ REALS: dict[str, Callable[..., Any]] = {
 """By operator of a `Real`, the function that computes it when the graph runs."""
 
 
-RELATIONS: dict[Kind, Callable[..., Any]] = {
-    Kind.ZERO: operator.eq,
-    Kind.NOT_ZERO: operator.ne,
-    Kind.NOT_NEGATIVE: operator.ge,
+RELATIONS: dict[RelationKind, Callable[..., Any]] = {
+    RelationKind.ZERO: operator.eq,
+    RelationKind.NOT_ZERO: operator.ne,
+    RelationKind.NOT_NEGATIVE: operator.ge,
 }
 """By kind of a relation, how its difference compares with 0."""
 

@@ -54,7 +54,7 @@ SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 """Classes of symbolic numbers."""
 
 
-class Node:
+class SymbolicNode:
     """What the three kinds have in common: the questions that torch asks of each."""
 
     __slots__ = ("facts",)
@@ -91,7 +91,7 @@ class Node:
     def maybe_as_int(self) -> int | None:
         return None
 
-    def clone(self) -> Node:
+    def clone(self) -> SymbolicNode:
         return self
 
     def wrap_int(self, number: int) -> IntegerNode:
@@ -113,7 +113,7 @@ class Node:
         return self.str()
 
 
-class IntegerNode(Node):
+class IntegerNode(SymbolicNode):
     """An index expression."""
 
     __slots__ = ("_index", "_version")
@@ -362,7 +362,7 @@ class IntegerNode(Node):
         return self.facts.prove(condition) is True
 
 
-class ConditionNode(Node):
+class ConditionNode(SymbolicNode):
     """A condition on sizes."""
 
     __slots__ = ("condition",)
@@ -473,11 +473,11 @@ class ConditionNode(Node):
 
     sym_and, sym_or = and_, or_
 
-    def sym_ite(self, then: Node, otherwise: Node) -> Node:
+    def sym_ite(self, then: SymbolicNode, otherwise: SymbolicNode) -> SymbolicNode:
         return then if self.bool_() else otherwise
 
 
-class RealNode(Node):
+class RealNode(SymbolicNode):
     """A real number that varies, or is computed from numbers that do."""
 
     __slots__ = ("number",)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 from fusewright.ir.compounds import maximum, minimum
 from fusewright.ir.index import Index, Symbol, product
-from fusewright.ir.relations import Kind, Relation
+from fusewright.ir.relations import Relation, RelationKind
 from fusewright.records import record
 from fusewright.symbolic.real import Operand, bounds, evaluate, free_in_real, with_indices
 
@@ -98,11 +98,11 @@ def indicator_index(relation: Relation) -> Index:
     """1 where `relation` is true, else 0."""
     difference = relation.difference
     match relation.kind:
-        case Kind.NOT_NEGATIVE:
+        case RelationKind.NOT_NEGATIVE:
             return maximum(minimum(difference + 1, 1), 0)
-        case Kind.NOT_ZERO:
+        case RelationKind.NOT_ZERO:
             return 1 - indicator_index(relation.negation())
-    sides = (Relation(Kind.NOT_NEGATIVE, side) for side in (difference, -difference))
+    sides = (Relation(RelationKind.NOT_NEGATIVE, side) for side in (difference, -difference))
     return product(map(indicator_index, sides))
 
 

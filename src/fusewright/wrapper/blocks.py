@@ -35,7 +35,7 @@ from fusewright.ir.lines import (
     EnsureLayout,
     FreeIfNotReused,
     Line,
-    Scan,
+    ScanLoop,
     TakeInput,
     WhileLoop,
 )
@@ -131,7 +131,7 @@ def with_blocks(lines: Sequence[Line], flows: Mapping[str, Flow]) -> tuple[Line,
 def _laid_out(line: Any, layouts: Mapping[str, Layout]) -> Iterator[Line]:
     """The line between copies of those of its arguments that its blocks take laid out otherwise."""
     carried = 0 if isinstance(line, Conditional) else line.carried
-    sliced = line.sliced if isinstance(line, Scan) else 0
+    sliced = line.sliced if isinstance(line, ScanLoop) else 0
     copies: dict[int, Buffer] = {}
     for position, wanted in _wanted(line).items():
         argument = line.arguments[position]
@@ -181,7 +181,7 @@ def _handing_on(line: Line, count: int) -> Line:
         for name in ("body", "condition")
         if isinstance(block := getattr(line, name, None), Block)
     }
-    return replace(line, **changes) if isinstance(line, WhileLoop | Scan) else line
+    return replace(line, **changes) if isinstance(line, WhileLoop | ScanLoop) else line
 
 
 def _ensuring(lines: Sequence[Line], count: int) -> Iterator[Line]:

@@ -34,7 +34,6 @@ from fusewright.ir.lines import (
     CallProgram,
     CheckNan,
     Conditional,
-    Constant,
     CopyInto,
     DebugPrint,
     DefineDevice,
@@ -46,7 +45,8 @@ from fusewright.ir.lines import (
     Line,
     Return,
     Reuse,
-    Scan,
+    ScanLoop,
+    TakeConstant,
     TakeInput,
     View,
     WhileLoop,
@@ -145,7 +145,7 @@ class _FxEmitter:
     def take_input(self, line: TakeInput) -> None:
         self._define(line.buffer.name, line.buffer.layout, self.graph.placeholder(line.buffer.name))
 
-    def constant(self, line: Constant) -> None:
+    def constant(self, line: TakeConstant) -> None:
         name = line.buffer.name
         self.root.register_buffer(name, self._constants[name])
         self._define(name, line.buffer.layout, self.graph.get_attr(name))
@@ -222,7 +222,7 @@ class _FxEmitter:
 
         self._flow(line.body.name, run, line.arguments, line.results)
 
-    def scan(self, line: Scan) -> None:
+    def scan(self, line: ScanLoop) -> None:
         body = self._kernels[line.body.name]
         shape = line.carried, line.sliced, line.stacked, line.is_reversed
 
@@ -395,7 +395,7 @@ _METHODS: dict[type, Callable[[_FxEmitter, Any], None]] = {
     DefineDevice: _FxEmitter.define_device,
     DefineSymbol: _FxEmitter.define_symbol,
     TakeInput: _FxEmitter.take_input,
-    Constant: _FxEmitter.constant,
+    TakeConstant: _FxEmitter.constant,
     View: _FxEmitter.view,
     EnsureLayout: _FxEmitter.ensure_layout,
     Allocate: _FxEmitter.allocate,
@@ -409,7 +409,7 @@ _METHODS: dict[type, Callable[[_FxEmitter, Any], None]] = {
     CallProgram: _FxEmitter.call_program,
     Conditional: _FxEmitter.conditional,
     WhileLoop: _FxEmitter.while_loop,
-    Scan: _FxEmitter.scan,
+    ScanLoop: _FxEmitter.scan,
     ComputeNumber: _FxEmitter.compute_number,
     ReadSize: _FxEmitter.read_size,
     ReadItem: _FxEmitter.read_item,

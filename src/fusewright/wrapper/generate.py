@@ -14,7 +14,6 @@ from fusewright.ir.lines import (
     CallExternOut,
     CallKernel,
     CallProgram,
-    Constant,
     CopyInto,
     DefineKernel,
     DefineSymbol,
@@ -24,6 +23,7 @@ from fusewright.ir.lines import (
     Line,
     Return,
     Reuse,
+    TakeConstant,
     TakeInput,
 )
 from fusewright.ir.program import (
@@ -96,7 +96,7 @@ def _take_inputs(program: Program) -> list[Line]:
         TakeInput(buffer=buffer, position=position)
         for position, buffer in enumerate(program.inputs, len(program.input_sizes))
     ]
-    return sizes + tensors + [Constant(buffer=buffer) for buffer in program.constants]
+    return sizes + tensors + [TakeConstant(buffer=buffer) for buffer in program.constants]
 
 
 def _launch(group: Group, launch: Launch, takes_over: Mapping[str, str]) -> list[Line]:

@@ -37,7 +37,7 @@ from fusewright.ir.lines import (
     DefineKernel,
     DefineSymbol,
     Line,
-    Scan,
+    ScanLoop,
     TakeInput,
     WhileLoop,
 )
@@ -61,7 +61,7 @@ Values = tuple[tuple[str, Operand], ...]
 
 
 @record(kw_only=True)
-class Work:
+class ObservedWork:
     """What a line computes, as debug prints and checks see it."""
 
     name: str
@@ -112,7 +112,7 @@ def print_values(lines: tuple[Line, ...], options: Options) -> tuple[Line, ...]:
     is_told = _kernel_filter(options.debug_kernels)
     folder = options.debug_folder if level == "save" else ""
 
-    def told(when: str, work: Work, values: Values) -> DebugPrint:
+    def told(when: str, work: ObservedWork, values: Values) -> DebugPrint:
         return DebugPrint(
             level=level,
             when=when,
@@ -128,7 +128,7 @@ def print_values(lines: tuple[Line, ...], options: Options) -> tuple[Line, ...]:
             result.append(line)
         else:
             result += [told("before", work, work.before), line, told("after", work, work.after)]
-    inputs = Work(name=INPUTS, before=_inputs(lines), after=(), origins=())
+    inputs = ObservedWork(name=INPUTS, before=_inputs(lines), after=(), origins=())
     has_inputs = inputs.before and level != "kernel_names" and is_told(INPUTS)
     return _behind_inputs(
         tuple(result), [told("input", inputs, inputs.before)] if has_inputs else []
@@ -183,7 +183,7 @@ def _symbols(lines: Sequence[Line]) -> dict[str, Symbol]:
     return symbols
 
 
-def _with_work(lines: Sequence[Line]) -> Iterable[tuple[Line, Work | None]]:
+def _with_work(lines: Sequence[Line]) -> Iterable[tuple[Line, ObservedWork | None]]:
     """Each line, with what it computes where it calls something."""
     kernels = {line.kernel.name: line.kernel for line in lines if isinstance(line, DefineKernel)}
     symbols = _symbols(lines)
@@ -204,7 +204,7 @@ def _work(
     kernels: Mapping[str, Kernel],
     symbols: Mapping[str, Symbol],
     unwritten: Container[str],
-) -> Work | None:
+) -> ObservedWork | None:
     """`unwritten`: buffers whose memory holds nothing yet, though a kernel that writes to it reads
     it again.
     """
@@ -215,7 +215,7 @@ def _work(
             read = [name for argument, name in pairs if argument.is_read and name not in unwritten]
             written = [name for argument, name in pairs if argument.is_written]
             sizes = zip(kernel.sizes, launch.sizes, strict=True)
-            return Work(
+            return ObservedWork(
                 name=kernel.name,
                 before=(*_buffers(read), *sizes),
                 after=_buffers(written),
@@ -223,28 +223,28 @@ def _work(
             )
         case CallExtern() | CallExternOut():
             written = [line.out] if isinstance(line, CallExternOut) else _used(line.results)
-            return Work(
+            return ObservedWork(
                 name=line.operator,
                 before=_arguments(line.arguments, line.keywords),
                 after=_buffers(written),
                 origins=line.origins,
             )
         case CallProgram():
-            return Work(
+            return ObservedWork(
                 name=line.name,
                 before=_arguments(line.arguments, ()),
                 after=_buffers(_used(line.results)),
                 origins=line.origins,
             )
-        case Conditional() | WhileLoop() | Scan():
-            return Work(
+        case Conditional() | WhileLoop() | ScanLoop():
+            return ObservedWork(
                 name=blocks_of(line)[0].name,
                 before=_arguments(line.arguments, ()),
                 after=_buffers(_used(line.results)),
                 origins=line.origins,
             )
         case ReadItem(name=name, source=source):
-            return Work(
+            return ObservedWork(
                 name="item",
                 before=_arguments((source,), ()),
                 after=((name, symbols[name].index),),

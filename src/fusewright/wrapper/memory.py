@@ -26,7 +26,7 @@ from fusewright.ir.lines import (
     FreeIfNotReused,
     Line,
     Reuse,
-    Scan,
+    ScanLoop,
     TakeInput,
     WhileLoop,
 )
@@ -71,7 +71,7 @@ def plan_memory(lines: tuple[Line, ...], hints: Mapping[str, int | float]) -> tu
                 | CallProgram()
                 | Conditional()
                 | WhileLoop()
-                | Scan()
+                | ScanLoop()
             ):
                 pool = _waiting_on_cpu(pool)
             case Reuse(buffer=buffer):

@@ -36,7 +36,6 @@ from fusewright.ir.lines import (
     CallProgram,
     CheckNan,
     Conditional,
-    Constant,
     CopyInto,
     DebugPrint,
     DefineDevice,
@@ -48,7 +47,8 @@ from fusewright.ir.lines import (
     Line,
     Return,
     Reuse,
-    Scan,
+    ScanLoop,
+    TakeConstant,
     TakeInput,
     View,
     WhileLoop,
@@ -70,7 +70,7 @@ from fusewright.ir.program import (
 from fusewright.operators import facts
 from fusewright.runtime.calling import (
     CallingOrder,
-    NumberSource,
+    SymbolSource,
 )
 from fusewright.runtime.native_plan import NativePlan, Operation
 from fusewright.wrapper.dispatched import DispatchedCall, dispatched_call
@@ -130,7 +130,7 @@ def _shown_whole(lines: Sequence[Line]) -> frozenset[str]:
                 shown.append(buffer)
             case ReadItem(source=source):
                 shown += operand_buffers((source,))
-            case Conditional() | WhileLoop() | Scan():
+            case Conditional() | WhileLoop() | ScanLoop():
                 shown += buffers_read(line)
             case CopyInto(target=target, source=source):
                 shown += [target, *operand_buffers((source,))]
@@ -242,7 +242,7 @@ class _NativeEmitter:
         self.input_count = self.slot_count = max(self.input_count, position + 1)
         return position
 
-    def constant(self, line: Constant) -> None:
+    def constant(self, line: TakeConstant) -> None:
         name = line.buffer.name
         self._slots[name] = self._constant(constant_path(self._prefix + name))
 
@@ -358,13 +358,13 @@ class _NativeEmitter:
         shape = line.carried, line.stacked
         self._loop("runtime.while_loop", blocks, line, [self._constant(repr(n)) for n in shape])
 
-    def scan(self, line: Scan) -> None:
+    def scan(self, line: ScanLoop) -> None:
         shape = line.carried, line.sliced, line.stacked, line.is_reversed
         more = [self._constant(repr(number)) for number in shape]
         self._loop("runtime.scan", [self._block(line.body)], line, more)
 
     def _loop(
-        self, path: str, blocks: Sequence[int], line: WhileLoop | Scan, more: Sequence[int]
+        self, path: str, blocks: Sequence[int], line: WhileLoop | ScanLoop, more: Sequence[int]
     ) -> None:
         given = (*blocks, self._operand(ListOf(line.arguments)), *more)
         result = self._new_slot()
@@ -388,7 +388,7 @@ class _NativeEmitter:
         self.numbers.take_object(line.name, result)
 
     def read_size(self, line: ReadSize) -> None:
-        source = NumberSource(line.name, self._slots[line.buffer], line.dimension)
+        source = SymbolSource(line.name, self._slots[line.buffer], line.dimension)
         self.numbers.take_extent(source)
 
     def read_item(self, line: ReadItem) -> None:
@@ -603,7 +603,7 @@ _METHODS: dict[type, Callable[[_NativeEmitter, Any], None]] = {
     DefineDevice: _NativeEmitter.define_device,
     DefineSymbol: _NativeEmitter.define_symbol,
     TakeInput: _NativeEmitter.take_input,
-    Constant: _NativeEmitter.constant,
+    TakeConstant: _NativeEmitter.constant,
     View: _NativeEmitter.view,
     EnsureLayout: _NativeEmitter.ensure_layout,
     Allocate: _NativeEmitter.allocate,
@@ -617,7 +617,7 @@ _METHODS: dict[type, Callable[[_NativeEmitter, Any], None]] = {
     CallProgram: _NativeEmitter.call_program,
     Conditional: _NativeEmitter.conditional,
     WhileLoop: _NativeEmitter.while_loop,
-    Scan: _NativeEmitter.scan,
+    ScanLoop: _NativeEmitter.scan,
     ComputeNumber: _NativeEmitter.compute_number,
     ReadSize: _NativeEmitter.read_size,
     ReadItem: _NativeEmitter.read_item,

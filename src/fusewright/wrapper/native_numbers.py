@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from fusewright.ir.index import Atom, Compound, Index, Symbol, integer
-from fusewright.runtime.calling import NumberSource
+from fusewright.runtime.calling import SymbolSource
 
 
 class Numbers:
@@ -25,7 +25,7 @@ class Numbers:
         """The number of a symbol is the object in a slot."""
         self._objects[symbol] = slot
 
-    def take_extent(self, source: NumberSource) -> None:
+    def take_extent(self, source: SymbolSource) -> None:
         """The number of a symbol is what a size or stride of an argument gives."""
         assert source.dimension is not None
         kind = "read stride" if source.is_stride else "read size"

@@ -24,7 +24,6 @@ from fusewright.ir.lines import (
     CallProgram,
     CheckNan,
     Conditional,
-    Constant,
     CopyInto,
     DebugPrint,
     DefineDevice,
@@ -36,7 +35,8 @@ from fusewright.ir.lines import (
     Line,
     Return,
     Reuse,
-    Scan,
+    ScanLoop,
+    TakeConstant,
     TakeInput,
     View,
     WhileLoop,
@@ -245,7 +245,7 @@ class _PythonEmitter:
         self.layouts[buffer.name] = (layout.size, layout.stride)
         self.input_specifications.append(_specification(layout))
 
-    def constant(self, line: Constant) -> None:
+    def constant(self, line: TakeConstant) -> None:
         name = _identifier(line.buffer.name)
         kind = _specification(line.buffer.layout)
         own = self.prefix + name
@@ -354,7 +354,7 @@ class _PythonEmitter:
         self.tell(line.origins)
         self._assign(line.results, f"runtime.while_loop({', '.join(given)})")
 
-    def scan(self, line: Scan) -> None:
+    def scan(self, line: ScanLoop) -> None:
         shape = line.carried, line.sliced, line.stacked, line.is_reversed
         given = [self.block(line.body), self._operand(ListOf(line.arguments)), *map(repr, shape)]
         self.tell(line.origins)
@@ -498,7 +498,7 @@ _METHODS: dict[type, Callable[[_PythonEmitter, Any], None]] = {
     DefineDevice: _PythonEmitter.define_device,
     DefineSymbol: _PythonEmitter.define_symbol,
     TakeInput: _PythonEmitter.take_input,
-    Constant: _PythonEmitter.constant,
+    TakeConstant: _PythonEmitter.constant,
     View: _PythonEmitter.view,
     EnsureLayout: _PythonEmitter.ensure_layout,
     Allocate: _PythonEmitter.allocate,
@@ -512,7 +512,7 @@ _METHODS: dict[type, Callable[[_PythonEmitter, Any], None]] = {
     CallProgram: _PythonEmitter.call_program,
     Conditional: _PythonEmitter.conditional,
     WhileLoop: _PythonEmitter.while_loop,
-    Scan: _PythonEmitter.scan,
+    ScanLoop: _PythonEmitter.scan,
     ComputeNumber: _PythonEmitter.compute_number,
     ReadSize: _PythonEmitter.read_size,
     ReadItem: _PythonEmitter.read_item,

@@ -22,11 +22,11 @@ from fusewright.ir.forms import buffers_defined, inner_views, map_operands
 from fusewright.ir.lines import (
     CallExtern,
     CallExternOut,
-    Constant,
     CopyInto,
     FreeIfNotReused,
     Line,
     Return,
+    TakeConstant,
     View,
 )
 from fusewright.ir.program import Buffer, BufferReference, Operand, ViewReference
@@ -55,7 +55,7 @@ def name_views(lines: Sequence[Line]) -> tuple[Line, ...]:
 def _behind_constants(lines: Sequence[Line], views: dict[str, list[View]]) -> Iterator[Line]:
     for line in lines:
         yield line
-        if isinstance(line, Constant):
+        if isinstance(line, TakeConstant):
             yield from views[line.buffer.name]
 
 
@@ -77,7 +77,7 @@ class _Namer:
 
         self._lines = lines
         self._taken = {name for line in lines for name in buffers_defined(line)}
-        self._constants = {line.buffer.name for line in lines if isinstance(line, Constant)}
+        self._constants = {line.buffer.name for line in lines if isinstance(line, TakeConstant)}
         self._views: dict[_Key, View] = {}
         self._last_uses = {
             self._key(view, line): place

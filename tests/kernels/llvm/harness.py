@@ -11,7 +11,7 @@ from fusewright.ir.canonical import CanonicalNames, canonical_group, canonical_n
 from fusewright.ir.parse import parse_group
 from fusewright.kernels import llvm
 from fusewright.runtime.cpu import CpuFunction, KernelSource, compile_kernels
-from fusewright.runtime.llvm_engine import Compiler, CpuTarget, cpu_target
+from fusewright.runtime.llvm_engine import CpuTarget, MachineCodeCompiler, cpu_target
 from fusewright.runtime.memory_checks import MemoryChecks
 
 
@@ -59,4 +59,4 @@ def build(
 
 def assembly(text: str, target: CpuTarget) -> str:
     """The assembly of a group's kernel, for a target that need not be this machine."""
-    return Compiler(target).assembly({"kernel": write_group(text, target)[0]})
+    return MachineCodeCompiler(target).assembly({"kernel": write_group(text, target)[0]})

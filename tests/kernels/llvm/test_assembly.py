@@ -21,7 +21,7 @@ from fusewright.ir.value import Apply
 from fusewright.kernels import define_kernels
 from fusewright.kernels.analysis import stage_values
 from fusewright.lower import lower
-from fusewright.runtime.llvm_engine import Compiler, cpu_target
+from fusewright.runtime.llvm_engine import MachineCodeCompiler, cpu_target
 from fusewright.schedule import schedule
 from tests.capture import test_models as models
 from tests.kernels.llvm.harness import assembly
@@ -154,7 +154,7 @@ def computes(group: Group) -> bool:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_kernels_of_models_are_on_vectors(name: str) -> None:
-    compiler = Compiler(cpu_target("avx2"))
+    compiler = MachineCodeCompiler(cpu_target("avx2"))
     checked = 0
     for group, source in kernels_of(*MODELS[name]()):
         text = compiler.assembly({"kernel": source})

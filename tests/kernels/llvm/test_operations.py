@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from fusewright.ir.dtype import DType
-from fusewright.ir.ops import OPERATIONS, Operation, Result
+from fusewright.ir.ops import OPERATIONS, Result, ScalarOperation
 from fusewright.runtime.llvm_engine import cpu_target
 from tests.kernels.llvm.harness import build
 
@@ -70,7 +70,7 @@ def operand(dtype: DType, generator: torch.Generator) -> torch.Tensor:
     return values
 
 
-def operands(row: Operation, dtype: DType) -> list[torch.Tensor]:
+def operands(row: ScalarOperation, dtype: DType) -> list[torch.Tensor]:
     generator = torch.Generator().manual_seed(len(row.name))
     made = [operand(dtype, generator) for _ in range(row.arity)]
     for position in range(1, row.arity):
@@ -82,7 +82,7 @@ def operands(row: Operation, dtype: DType) -> list[torch.Tensor]:
     return made
 
 
-def group_text(row: Operation, dtype: DType, result: DType) -> str:
+def group_text(row: ScalarOperation, dtype: DType, result: DType) -> str:
     """A group that applies one operation to `COUNT` elements."""
     types = [dtype] * row.arity
     if row.result is Result.SECOND:
@@ -98,7 +98,7 @@ def group_text(row: Operation, dtype: DType, result: DType) -> str:
 
 @pytest.mark.parametrize("width", ["auto", "avx2", "scalar"])
 @pytest.mark.parametrize(("row", "dtype"), CASES, ids=lambda c: getattr(c, "name", str(c)))
-def test_operation_equals_eager(row: Operation, dtype: DType, width: str) -> None:
+def test_operation_equals_eager(row: ScalarOperation, dtype: DType, width: str) -> None:
     values = operands(row, dtype)
     eager = (
         EAGER.get(row.name) or getattr(torch, row.name, None) or getattr(torch.special, row.name)

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from fusewright.ir.dtype import DType
-from fusewright.ir.ops import OPERATIONS, Operation
+from fusewright.ir.ops import OPERATIONS, ScalarOperation
 from fusewright.ir.parse import parse_program
 from fusewright.ir.program import Buffer, Program
 from fusewright.ir.reference import evaluate
@@ -82,7 +82,7 @@ def check_nan(run: Run, kind: str, folder: Path, persistent: bool) -> None:
     _assert_close(found, wanted)
 
 
-def check_operation(run: Run, operation: Operation, dtype: DType, folder: Path) -> None:
+def check_operation(run: Run, operation: ScalarOperation, dtype: DType, folder: Path) -> None:
     text = program_of(operation, dtype)
     inputs = inputs_of(operation, dtype)
     (wanted,) = evaluate(parse_program(text), inputs)

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from benchmarks.models import MODELS
 from fusewright.ir.dtype import DType
-from fusewright.ir.ops import Operation
+from fusewright.ir.ops import ScalarOperation
 from fusewright.ir.program import CallOperator, Program
 from tests.golden import Case
 from tests.kernels.triton import agreement, gpu, model_kernels
@@ -67,7 +67,7 @@ def test_nan_wins(kind: str, persistent: bool, tmp_path: Path) -> None:
         for operation, dtype in agreement.OPERATION_CASES
     ],
 )
-def test_operation(operation: Operation, dtype: DType, tmp_path: Path) -> None:
+def test_operation(operation: ScalarOperation, dtype: DType, tmp_path: Path) -> None:
     agreement.check_operation(run_program, operation, dtype, tmp_path)
 
 

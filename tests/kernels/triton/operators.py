@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from fusewright.ir.dtype import DType
-from fusewright.ir.ops import OPERATIONS, Operation, Result
+from fusewright.ir.ops import OPERATIONS, Result, ScalarOperation
 
 KINDS = {"f": (DType.F32, DType.F64), "i": (DType.I32, DType.I64, DType.U8), "b": (DType.BOOL,)}
 
@@ -15,11 +15,11 @@ POSITIVE = {"log", "log2", "log10", "log1p", "sqrt", "rsqrt", "lgamma", "acosh"}
 EDGES = (0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 3.5, float("inf"), float("-inf"), float("nan"))
 
 
-def types(operation: Operation) -> list[DType]:
+def types(operation: ScalarOperation) -> list[DType]:
     return [dtype for kind in operation.kinds for dtype in KINDS[kind]]
 
 
-def program_of(operation: Operation, dtype: DType, count: int = 100) -> str:
+def program_of(operation: ScalarOperation, dtype: DType, count: int = 100) -> str:
     """A program of one operation on inputs `a`, `b`, `c` of one type."""
     names = "abc"[: operation.arity]
     is_where = operation.result is Result.SECOND
@@ -50,7 +50,7 @@ def operator_programs() -> list[tuple[str, str]]:
     ]
 
 
-def inputs_of(operation: Operation, dtype: DType, count: int = 100) -> list[torch.Tensor]:
+def inputs_of(operation: ScalarOperation, dtype: DType, count: int = 100) -> list[torch.Tensor]:
     """Arguments: edges first, all pairs of them for two arguments; then random numbers."""
     generator = torch.Generator().manual_seed(len(operation.name))
     made = []
@@ -63,7 +63,7 @@ def inputs_of(operation: Operation, dtype: DType, count: int = 100) -> list[torc
 
 
 def _values(
-    operation: Operation, dtype: DType, position: int, count: int, generator: torch.Generator
+    operation: ScalarOperation, dtype: DType, position: int, count: int, generator: torch.Generator
 ) -> torch.Tensor:
     torch_type = getattr(torch, dtype.torch_name)
     if dtype is DType.BOOL:

@@ -9,7 +9,7 @@ import pytest
 from tests.kernels.triton.interpreter import run_program
 
 from fusewright.ir.dtype import DType  # isort: skip
-from fusewright.ir.ops import Operation  # isort: skip
+from fusewright.ir.ops import ScalarOperation  # isort: skip
 from tests.kernels.triton import agreement  # isort: skip
 
 
@@ -21,5 +21,5 @@ from tests.kernels.triton import agreement  # isort: skip
         for operation, dtype in agreement.OPERATION_CASES
     ],
 )
-def test_operation(operation: Operation, dtype: DType, tmp_path: Path) -> None:
+def test_operation(operation: ScalarOperation, dtype: DType, tmp_path: Path) -> None:
     agreement.check_operation(run_program, operation, dtype, tmp_path)

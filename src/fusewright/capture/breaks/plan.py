@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from fusewright.capture.graph import ALL_ALLOWED, Permissions
-from fusewright.errors import Call, Unsupported
+from fusewright.errors import TracedCall, Unsupported
 from fusewright.records import record, replace
 
 WIDER: Final = 32
@@ -29,7 +29,7 @@ class TracePlan:
     error: Unsupported | None = None
     """Why the attempt stops there."""
 
-    predicted: Call | None = None
+    predicted: TracedCall | None = None
     """The place to stop at, where capture of a call around this one has shown it."""
 
     window: int = 0

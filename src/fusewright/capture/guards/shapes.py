@@ -14,7 +14,7 @@ from fusewright.errors import Location
 from fusewright.events import FailedGuard
 from fusewright.ir.index import Compound, Index, RealSymbol, Symbol
 from fusewright.ir.ops import FUNCTIONS_OF_ONE
-from fusewright.ir.relations import Kind, Relation
+from fusewright.ir.relations import Relation, RelationKind
 from fusewright.records import record
 from fusewright.symbolic.facts import Assumption
 from fusewright.symbolic.real import Operand, Real, renamed
@@ -41,7 +41,8 @@ _OPERATIONS: Final = {
             "slot", "number", "+", "*", "//", "%", "min", "max",
             "float", "function", "add", "sub", "mul", "truediv", "pow", "floordiv", "real %",
             "atan2", "copysign", "fmod", "real min", "real max",
-            "<", "<=", "==", "is", Kind.ZERO, Kind.NOT_ZERO, Kind.NOT_NEGATIVE,
+            "<", "<=", "==", "is",
+            RelationKind.ZERO, RelationKind.NOT_ZERO, RelationKind.NOT_NEGATIVE,
         )
     )
 }  # fmt: skip
@@ -90,7 +91,7 @@ class ShapeGuard:
                 case Relation(kind, difference):
                     code += [*_index_code(difference, slots), (_OPERATIONS[kind], 0)]
                 case RealRelation(comparison, left, right, outcome):
-                    kind = Kind.NOT_ZERO if outcome else Kind.ZERO
+                    kind = RelationKind.NOT_ZERO if outcome else RelationKind.ZERO
                     code += _real_code(left, slots) + _real_code(right, slots)
                     code += [(_OPERATIONS[comparison], 0), (_OPERATIONS[kind], 0)]
         return tuple(code)

@@ -73,7 +73,7 @@ from fusewright.capture.values.objects import ExceptionValue, ObjectValue
 from fusewright.capture.values.regions import IndexRegionValue, InferenceRegionValue
 from fusewright.capture.values.sequences import ListValue, SequenceValue, TupleValue
 from fusewright.capture.values.tensors import ForeignTensorValue, TensorValue
-from fusewright.errors import Call, DataDependent, Location, Unsupported
+from fusewright.errors import DataDependent, Location, TracedCall, Unsupported
 from fusewright.interrupts import INTERRUPTS
 from fusewright.records import record
 from fusewright.symbolic.facts import ShapeFacts
@@ -229,9 +229,9 @@ class Machine:
             text = self._texts[key] = str(self._call(frame))
         return text
 
-    def _call(self, frame: Frame) -> Call:
+    def _call(self, frame: Frame) -> TracedCall:
         place = self._frame_location(frame)
-        return Call(frame.code, place, frame.position - 1, frame.executed - 1)
+        return TracedCall(frame.code, place, frame.position - 1, frame.executed - 1)
 
     def unsupported(self, reason: Reason, **details: object) -> Unsupported:
         """The error for what cannot be captured, at the line of the user; the caller raises it."""

@@ -11,7 +11,7 @@ from fusewright.events import BackendFailed, RanEagerly
 from fusewright.inspect.explanation import Explanation, GuardReport, shorten_paths
 from fusewright.inspect.report.graphs import pictures, shape_of, short_operator
 from fusewright.inspect.report.memory import memory_plan
-from fusewright.inspect.report.sources import Mark, Marks, is_users
+from fusewright.inspect.report.sources import LineMark, Marks, is_users
 from fusewright.inspect.timing import Timed, time_graph
 from fusewright.ir.group import Group
 from fusewright.ir.kernel import Kernel
@@ -260,14 +260,14 @@ def _mark_events(explanation: Explanation, marks: Marks) -> None:
     for graph_break in explanation.breaks:
         place = graph_break.location or graph_break.place
         marks.add(
-            place.file, place.line, Mark(kind="break", text=f"graph break: {graph_break.what}")
+            place.file, place.line, LineMark(kind="break", text=f"graph break: {graph_break.what}")
         )
     for again in explanation.recompiles:
         for failure in again.failures:
             place = failure.location or again.place
             change = f"compiled again: {failure.expression} was {failure.expected}, is"
             marks.add(
-                place.file, place.line, Mark(kind="recompile", text=f"{change} {failure.found}")
+                place.file, place.line, LineMark(kind="recompile", text=f"{change} {failure.found}")
             )
     eager: list[tuple[RanEagerly | BackendFailed, str]] = [
         *((event, event.what) for event in explanation.fallbacks),
@@ -275,12 +275,14 @@ def _mark_events(explanation: Explanation, marks: Marks) -> None:
     ]
     for event, text in eager:
         place = event.location or event.place
-        marks.add(place.file, place.line, Mark(kind="eager", text=f"eager: {text}"))
+        marks.add(place.file, place.line, LineMark(kind="eager", text=f"eager: {text}"))
     counts = Counter(
         (guard.location.file, guard.location.line) for guard in explanation.guards if guard.location
     )
     for (file, line), count in counts.items():
-        marks.add(file, line, Mark(kind="guard", text=f"{count} guard{'s' if count > 1 else ''}"))
+        marks.add(
+            file, line, LineMark(kind="guard", text=f"{count} guard{'s' if count > 1 else ''}")
+        )
 
 
 # Programs and kernels -----------------------------------------------------------------------------
@@ -322,12 +324,12 @@ def _mark_steps(graph_record: Record, marks: Marks) -> None:
     for step in graph_record.schedule.works:
         if isinstance(step, Group):
             kernel = next(launches).kernel
-            mark = Mark(kind="kernel", text=short_kernel(kernel), target=kernel)
+            mark = LineMark(kind="kernel", text=short_kernel(kernel), target=kernel)
             for file, line in dict.fromkeys((origin.file, origin.line) for origin in step.origins):
                 marks.add(file, line, mark)
         elif step.outputs:
             for origin in graph_record.program.origins.get(step.outputs[0].name, ()):
-                called = Mark(kind="library", text=short_operator(origin.operator))
+                called = LineMark(kind="library", text=short_operator(origin.operator))
                 marks.add(origin.file, origin.line, called)
 
 

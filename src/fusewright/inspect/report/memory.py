@@ -18,7 +18,7 @@ from fusewright.ir.lines import (
     FreeIfNotReused,
     Line,
     Reuse,
-    Scan,
+    ScanLoop,
     WhileLoop,
 )
 from fusewright.ir.program import Buffer
@@ -26,7 +26,7 @@ from fusewright.records import record
 
 
 @record(frozen=False)
-class Block:
+class MemoryBlock:
     """Memory that one buffer, or several one after another, hold."""
 
     names: list[tuple[str, int]]
@@ -50,7 +50,7 @@ class MemoryPlan:
     steps: list[str]
     """The kernel or library call of each step, in words."""
 
-    blocks: list[Block]
+    blocks: list[MemoryBlock]
     held: list[int]
     """Bytes at each step."""
 
@@ -75,12 +75,14 @@ class MemoryPlan:
 def memory_plan(lines: tuple[Line, ...], hints: Mapping[str, int | float]) -> MemoryPlan:
     """The memory that the lines of a wrapper hold, for sizes as in `hints`."""
     steps: list[str] = []
-    blocks: list[Block] = []
-    alive: dict[str, Block] = {}
+    blocks: list[MemoryBlock] = []
+    alive: dict[str, MemoryBlock] = {}
     for line in lines:
         match line:
             case Allocate(buffer=buffer):
-                block = Block([(buffer.name, len(steps))], _bytes(buffer, hints), len(steps), -1)
+                block = MemoryBlock(
+                    [(buffer.name, len(steps))], _bytes(buffer, hints), len(steps), -1
+                )
                 alive[buffer.name] = block
                 blocks.append(block)
             case Reuse(buffer=buffer, source=source) if source in alive:
@@ -95,7 +97,7 @@ def memory_plan(lines: tuple[Line, ...], hints: Mapping[str, int | float]) -> Me
                 steps.append(operator)
             case CallProgram(name=name):
                 steps.append(name)
-            case Conditional() | WhileLoop() | Scan():
+            case Conditional() | WhileLoop() | ScanLoop():
                 steps.append(blocks_of(line)[0].name)
             case CopyInto(target=target):
                 steps.append(f"copy into {target}")
@@ -115,11 +117,11 @@ def _bytes(buffer: Buffer, hints: Mapping[str, int | float]) -> int:
     return buffer.layout.span.evaluate(hints) * buffer.layout.dtype.bytes
 
 
-def _place(blocks: list[Block]) -> None:
+def _place(blocks: list[MemoryBlock]) -> None:
     """Give each block the lowest place that is free while it lives, to those that live longest
     first.
     """
-    placed: list[Block] = []
+    placed: list[MemoryBlock] = []
     for block in sorted(blocks, key=lambda block: block.begin - block.end):
         beside = sorted(
             (other for other in placed if other.begin < block.end and block.begin < other.end),

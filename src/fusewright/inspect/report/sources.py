@@ -27,7 +27,7 @@ def is_users(file: str) -> bool:
 
 
 @record(kw_only=True)
-class Mark:
+class LineMark:
     """Something that happened because of one line."""
 
     kind: str
@@ -44,7 +44,7 @@ class SourceLine:
 
     number: int
     text: str
-    marks: tuple[Mark, ...]
+    marks: tuple[LineMark, ...]
 
 
 @record(kw_only=True)
@@ -60,9 +60,9 @@ class SourceFile:
 class Marks:
     """Marks by file and line, each once."""
 
-    by_line: dict[tuple[str, int], dict[Mark, int]] = field(default_factory=dict)
+    by_line: dict[tuple[str, int], dict[LineMark, int]] = field(default_factory=dict)
 
-    def add(self, file: str, line: int, mark: Mark) -> None:
+    def add(self, file: str, line: int, mark: LineMark) -> None:
         """Note a mark, and how often it is made."""
         if line > 0 and is_users(file):
             marks = self.by_line.setdefault((file, line), {})
@@ -88,7 +88,7 @@ class Marks:
     def _line(self, file: str, number: int) -> SourceLine:
         marks = self.by_line.get((file, number), {})
         counted = [
-            Mark(kind=mark.kind, text=_times(mark.text, count), target=mark.target)
+            LineMark(kind=mark.kind, text=_times(mark.text, count), target=mark.target)
             for mark, count in sorted(marks.items(), key=lambda item: _ORDER.index(item[0].kind))
         ]
         text = linecache.getline(file, number).rstrip("\n")

@@ -108,7 +108,7 @@ def _wrap(value: int, bits: int) -> int:
 class Register:
     """A value in the text being written: a register's name, or a constant."""
 
-    builder: Builder
+    builder: IRBuilder
     text: str
     type: VectorType
     level: int = 0
@@ -202,7 +202,7 @@ Operand = Register | int | float | bool
 
 
 @record(frozen=False)
-class Builder:
+class IRBuilder:
     """Collects the lines of one function body and the names of the definitions that it calls."""
 
     lines: list[str] = field(default_factory=list)

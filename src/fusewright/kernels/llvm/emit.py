@@ -18,10 +18,10 @@ from fusewright.ir.value import Load
 from fusewright.kernels import analysis
 from fusewright.kernels.analysis import Dependences
 from fusewright.kernels.llvm import indexing, memory
-from fusewright.kernels.llvm.builder import Builder, Register, VectorType
+from fusewright.kernels.llvm.builder import IRBuilder, Register, VectorType
 from fusewright.kernels.llvm.loops import Loops
 from fusewright.kernels.llvm.mathematics import definitions
-from fusewright.kernels.llvm.plan import InnerPlan, Plan
+from fusewright.kernels.llvm.plan import InnerPlan, KernelPlan
 from fusewright.kernels.llvm.reduce import write_reductions
 from fusewright.kernels.llvm.scatter import accumulate
 from fusewright.kernels.llvm.scope import Scope, load_arguments
@@ -40,7 +40,7 @@ class GroupWriter:
     """Writes one group according to its plan."""
 
     group: Group
-    plan: Plan
+    plan: KernelPlan
     scope: Scope
     loops: Loops
     dtypes: dict[str, DType]
@@ -55,7 +55,7 @@ class GroupWriter:
     share."""
 
     @classmethod
-    def of(cls, group: Group, plan: Plan, scope: Scope) -> GroupWriter:
+    def of(cls, group: Group, plan: KernelPlan, scope: Scope) -> GroupWriter:
         """The writer of a group into a scope."""
         dtypes = {buffer.name: buffer.layout.dtype for buffer in (*group.reads, *group.writes)}
         dtypes |= {local.name: local.dtype for local in group.locals}
@@ -265,7 +265,7 @@ def _loaded(stage: Stage) -> frozenset[str]:
     return frozenset(node.buffer for node in values if isinstance(node, Load))
 
 
-def _plans_of_stages(group: Group, plan: Plan) -> dict[int, InnerPlan]:
+def _plans_of_stages(group: Group, plan: KernelPlan) -> dict[int, InnerPlan]:
     return {id(stage): own for stage, own in zip(group.stages, plan.inner, strict=True)}
 
 
@@ -273,7 +273,7 @@ def write_kernel(
     group: Group,
     tensors: Sequence[str],
     sizes: Sequence[Symbol],
-    plan: Plan,
+    plan: KernelPlan,
     target: CpuTarget,
 ) -> str:
     """The module text of a canonically named group: math functions used, then `kernel`."""
@@ -286,7 +286,7 @@ def begin_kernel(
     group: Group, tensors: Sequence[str], sizes: Sequence[Symbol], target: CpuTarget
 ) -> Scope:
     """The scope in which a kernel of a canonically named group is written, its arguments loaded."""
-    builder = Builder(contract=True, has_scalef=target.has_scalef)
+    builder = IRBuilder(contract=True, has_scalef=target.has_scalef)
     scope = Scope(
         b=builder,
         target=target,

@@ -8,7 +8,7 @@ from fusewright.ir.group import Stage
 from fusewright.ir.index import LoopSymbol, known_multiple
 from fusewright.kernels.llvm import indexing
 from fusewright.kernels.llvm.builder import Register, VectorType
-from fusewright.kernels.llvm.plan import InnerPlan, Plan
+from fusewright.kernels.llvm.plan import InnerPlan, KernelPlan
 from fusewright.kernels.llvm.scope import Lanes, Scope
 from fusewright.records import record
 
@@ -17,7 +17,7 @@ from fusewright.records import record
 class Loops:
     """Writes loops into a scope according to a plan."""
 
-    plan: Plan
+    plan: KernelPlan
     scope: Scope
     inner: Mapping[int, InnerPlan]
     """The plan of each stage, by identity."""

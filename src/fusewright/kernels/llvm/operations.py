@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from fusewright.errors import FusewrightError
 from fusewright.ir.dtype import DType
-from fusewright.kernels.llvm.builder import Builder, Register
+from fusewright.kernels.llvm.builder import IRBuilder, Register
 from fusewright.kernels.llvm.mathematics import supports, symbol
 from fusewright.records import record
 
@@ -28,7 +28,7 @@ def no_fault(condition: Register) -> None:
 class Operands:
     """The arguments of one operation."""
 
-    b: Builder
+    b: IRBuilder
     dtype: DType
     """The arguments' common type (of `where`: the type of its two choices)."""
 

@@ -56,7 +56,7 @@ class InnerPlan:
 
 
 @record(kw_only=True)
-class Plan:
+class KernelPlan:
     """The plan by which one group is written."""
 
     outer_lane: LoopSymbol | None
@@ -90,7 +90,7 @@ class Plan:
     """Units that a thread should have at least."""
 
 
-def make_plan(group: Group, target: CpuTarget) -> Plan:
+def make_plan(group: Group, target: CpuTarget) -> KernelPlan:
     """Choose lanes, steps and units for a group."""
     dependences = Dependences()
     traits = [Traits.of(stage, dependences) for stage in group.stages]
@@ -104,7 +104,7 @@ def make_plan(group: Group, target: CpuTarget) -> Plan:
     inner = tuple(
         _inner_plan(stage.inner, t, lanes) for t, stage in zip(traits, group.stages, strict=True)
     )
-    return Plan(
+    return KernelPlan(
         outer_lane=None,
         lanes=lanes,
         wide=lanes,
@@ -115,9 +115,9 @@ def make_plan(group: Group, target: CpuTarget) -> Plan:
     )
 
 
-def _one_by_one(group: Group) -> Plan:
+def _one_by_one(group: Group) -> KernelPlan:
     """Scatters: points may meet in one element, so they are taken one after another, in order."""
-    return Plan(
+    return KernelPlan(
         outer_lane=None,
         lanes=1,
         wide=1,
@@ -130,7 +130,7 @@ def _one_by_one(group: Group) -> Plan:
 
 def _outer_plan(
     group: Group, traits: list[Traits], outer: LoopSymbol, lanes: int, cost: int
-) -> Plan:
+) -> KernelPlan:
     wide = lanes * _outer_unroll(group, traits, outer, lanes)
     tile = choose_tile(group, outer) if lanes > 1 else None
     loops = tuple(symbol for symbol in group.outer if symbol not in (outer, tile))
@@ -140,7 +140,7 @@ def _outer_plan(
     block = _block(outer, loops, cost, wide)
     blocks = integer(1) if block == whole else (whole + (block - 1)) // block
     block_hint = int(block) if block.is_constant else extent_hint(outer)
-    return Plan(
+    return KernelPlan(
         outer_lane=outer,
         lanes=lanes,
         wide=wide,

@@ -8,7 +8,7 @@ from fusewright.ir.index import Index, integer
 from fusewright.ir.products import MatrixProduct, load_of
 from fusewright.kernels import analysis
 from fusewright.kernels.analysis import Dependences, Traits
-from fusewright.kernels.llvm.plan import InnerPlan, Plan, product_of_extents
+from fusewright.kernels.llvm.plan import InnerPlan, KernelPlan, product_of_extents
 from fusewright.records import record
 from fusewright.runtime.llvm_engine import CpuTarget
 
@@ -51,7 +51,7 @@ class Form(Enum):
 
 
 @record(kw_only=True)
-class Tiling:
+class ProductTiling:
     """The sizes by which a product is cut."""
 
     rows: int
@@ -73,7 +73,7 @@ class Tiling:
     across: int
     """Columns of a tile whose vectors run along the depth."""
 
-    plan: Plan
+    plan: KernelPlan
     """Units of work, and how the epilogue is written."""
 
 
@@ -101,7 +101,7 @@ for the one before it.
 """
 
 
-def tiling_of(product: MatrixProduct, target: CpuTarget) -> Tiling | None:
+def tiling_of(product: MatrixProduct, target: CpuTarget) -> ProductTiling | None:
     """The cut of a product for a processor; None where kernels have no vectors."""
     lanes = target.lanes(product.dtype.bits)
     if target.vector_bytes not in TILES or lanes == 1:
@@ -158,7 +158,7 @@ def _with_units(
     tile: tuple[int, int],
     columns: int,
     lanes: int,
-) -> Tiling:
+) -> ProductTiling:
     """The tiling of these forms, with tiles of so many rows (and columns, along the depth)."""
     rows, across = tile
     panels = (product.columns.extent + (columns - 1)) // columns
@@ -171,7 +171,7 @@ def _with_units(
     whole = integer(1) if product.rows is None else product.rows.extent
     work = block * columns * analysis.extent_hint(product.depth) // lanes
     cost = sum(Traits.of(stage, Dependences()).cost for stage in product.epilogue)
-    plan = Plan(
+    plan = KernelPlan(
         outer_lane=product.columns,
         lanes=lanes,
         wide=lanes if cost > COSTLY else columns,
@@ -182,7 +182,7 @@ def _with_units(
         units=outside * ((whole + (block - 1)) // block),
         grain=max(1, SERIAL_PRODUCTS // max(work, 1)),
     )
-    return Tiling(
+    return ProductTiling(
         rows=rows,
         columns=columns,
         lanes=lanes,

@@ -27,9 +27,9 @@ from fusewright.ir.index import Index, LoopSymbol, SizeSymbol, Symbol, known_mul
 from fusewright.ir.products import MatrixProduct, load_of
 from fusewright.ir.value import Value
 from fusewright.kernels.llvm import indexing, memory
-from fusewright.kernels.llvm.builder import Builder, Register, VectorType
+from fusewright.kernels.llvm.builder import IRBuilder, Register, VectorType
 from fusewright.kernels.llvm.emit import GroupWriter, begin_kernel, finish_kernel
-from fusewright.kernels.llvm.product_plan import DEPTH, FEW_ROWS, Form, Tiling
+from fusewright.kernels.llvm.product_plan import DEPTH, FEW_ROWS, Form, ProductTiling
 from fusewright.kernels.llvm.scope import POINTER, Lanes, Scope
 from fusewright.kernels.llvm.storage import MEMORY, REGISTER, convert, from_memory
 from fusewright.kernels.llvm.tiles import call_transpose
@@ -58,7 +58,7 @@ class ProductWriter:
     """Writes one product."""
 
     product: MatrixProduct
-    tiling: Tiling
+    tiling: ProductTiling
     scope: Scope
     writer: GroupWriter
     """Writes the epilogue."""
@@ -459,7 +459,7 @@ class ProductWriter:
         )
 
 
-def fold_together(b: Builder, vectors: Sequence[Register]) -> Register:
+def fold_together(b: IRBuilder, vectors: Sequence[Register]) -> Register:
     """The sums of the lanes of each vector, side by side in one. A power of two of them, at most as
     many as there are lanes.
 
@@ -491,7 +491,7 @@ def write_product(
     product: MatrixProduct,
     tensors: Sequence[str],
     sizes: Sequence[Symbol],
-    tiling: Tiling,
+    tiling: ProductTiling,
     target: CpuTarget,
 ) -> str:
     """The module text of a canonically named group that is a matrix product."""

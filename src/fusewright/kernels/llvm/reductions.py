@@ -17,7 +17,7 @@ import math
 from collections.abc import Callable
 
 from fusewright.ir.dtype import DType
-from fusewright.kernels.llvm.builder import Builder, Register, VectorType
+from fusewright.kernels.llvm.builder import IRBuilder, Register, VectorType
 from fusewright.kernels.llvm.storage import REGISTER
 from fusewright.records import record
 
@@ -40,7 +40,7 @@ class Reducer:
         own = VectorType(REGISTER[self.dtype], lanes)
         return (own, VectorType("i64", lanes)) if self.keeps_position else (own,)
 
-    def start(self, b: Builder, lanes: int) -> State:
+    def start(self, b: IRBuilder, lanes: int) -> State:
         """The state before any element."""
         value = b.constant(VectorType(REGISTER[self.dtype], lanes), self.neutral())
         if not self.keeps_position:
@@ -69,13 +69,13 @@ class Reducer:
             return 0 if lowest else (1 << bits) - 1
         return -(1 << (bits - 1)) if lowest else (1 << (bits - 1)) - 1
 
-    def step(self, b: Builder, state: State, new: State) -> State:
+    def step(self, b: IRBuilder, state: State, new: State) -> State:
         """Combine two states of equal width; what is in `state` came first."""
         if self.keeps_position:
             return self._better(b, state, new)
         return (self._combine(b, state[0], new[0]),)
 
-    def _combine(self, b: Builder, x: Register, y: Register) -> Register:
+    def _combine(self, b: IRBuilder, x: Register, y: Register) -> Register:
         prefix = "f" if self.dtype.is_float else ""
         match self.kind:
             case "sum":
@@ -95,7 +95,7 @@ class Reducer:
             return b.intrinsic(f"{sign}{self.kind}", x, y)
         return b.intrinsic(f"{self.kind}imum", x, y, flags="nsz ")
 
-    def _better(self, b: Builder, state: State, new: State) -> State:
+    def _better(self, b: IRBuilder, state: State, new: State) -> State:
         """The greater (smaller) value, NaN above all, and the lower position of equals."""
         (x, at_x), (y, at_y) = state, new
         relation = "gt" if self.kind == "argmax" else "lt"
@@ -109,7 +109,7 @@ class Reducer:
         better = better | (tie & (at_y < at_x))
         return b.select(better, y, x), b.select(better, at_y, at_x)
 
-    def fold(self, b: Builder, state: State, lanes: int) -> State:
+    def fold(self, b: IRBuilder, state: State, lanes: int) -> State:
         """A state of `lanes` lanes: one made by a single instruction where there is one, else by
         halving."""
         if lanes == 1 and state[0].type.lanes > 1 and not self.keeps_position:
@@ -121,7 +121,7 @@ class Reducer:
             state = self.step(b, low, high)
         return state
 
-    def _fold_at_once(self, b: Builder, vector: Register) -> Register:
+    def _fold_at_once(self, b: IRBuilder, vector: Register) -> Register:
         """LLVM's reduction of a vector; `reassoc` lets it halve, which is also the more exact
         order."""
         scalar = VectorType(vector.type.element)
@@ -147,7 +147,7 @@ class Reducer:
         return bits.get(kind) or (floating if self.dtype.is_float else integer)[kind]
 
 
-def take(b: Builder, vector: Register, first: int, count: int) -> Register:
+def take(b: IRBuilder, vector: Register, first: int, count: int) -> Register:
     """`count` lanes of a vector from `first` on."""
     if count == 1:
         return b.extract(vector, first)
@@ -167,21 +167,21 @@ class Accumulator:
         slots = tuple(slot(str(kind)) for kind in reducer.state_types(lanes))
         return cls(reducer, lanes, slots)
 
-    def reset(self, b: Builder) -> None:
+    def reset(self, b: IRBuilder) -> None:
         self.write(b, self.reducer.start(b, self.lanes))
 
-    def read(self, b: Builder) -> State:
+    def read(self, b: IRBuilder) -> State:
         kinds = self.reducer.state_types(self.lanes)
         return tuple(
             b.emit(kind, f"load {kind}, ptr {slot.text}")
             for kind, slot in zip(kinds, self.slots, strict=True)
         )
 
-    def write(self, b: Builder, state: State) -> None:
+    def write(self, b: IRBuilder, state: State) -> None:
         for register, slot in zip(state, self.slots, strict=True):
             b.line(f"store {register.type} {register.text}, ptr {slot.text}")
 
-    def take_in(self, b: Builder, new: State, mask: Register | None) -> None:
+    def take_in(self, b: IRBuilder, new: State, mask: Register | None) -> None:
         """One more vector; lanes outside of the mask change nothing."""
         if mask is not None:
             neutral = self.reducer.start(b, self.lanes)

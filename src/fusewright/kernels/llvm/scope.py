@@ -31,7 +31,7 @@ from contextlib import contextmanager
 from fusewright.ir.index import Index, Symbol
 from fusewright.ir.value import Value
 from fusewright.kernels.analysis import Dependences
-from fusewright.kernels.llvm.builder import Builder, Register, VectorType
+from fusewright.kernels.llvm.builder import IRBuilder, Register, VectorType
 from fusewright.records import field, record
 from fusewright.runtime.llvm_engine import CpuTarget
 
@@ -76,7 +76,7 @@ class Lanes:
 class Scope:
     """The state of one kernel's emission."""
 
-    b: Builder
+    b: IRBuilder
     target: CpuTarget
     dependences: Dependences
     pointers: dict[str, Register] = field(default_factory=dict)
@@ -349,7 +349,7 @@ def _is_single(start: Register, stop: Register, step: int) -> bool:
     return 0 < int(stop.text) - int(start.text) <= step
 
 
-def any_lane(b: Builder, lanes: Register) -> Register:
+def any_lane(b: IRBuilder, lanes: Register) -> Register:
     """Whether an i1 holds in any lane, as a scalar."""
     if lanes.type.lanes == 1:
         return lanes

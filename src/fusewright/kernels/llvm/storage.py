@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fusewright.ir.dtype import DType
-from fusewright.kernels.llvm.builder import Builder, Register, VectorType, bfloat_bits
+from fusewright.kernels.llvm.builder import IRBuilder, Register, VectorType, bfloat_bits
 
 MEMORY: dict[DType, str] = {
     DType.F64: "double",
@@ -26,24 +26,24 @@ REGISTER: dict[DType, str] = {**MEMORY, DType.BOOL: "i1"}
 """LLVM's types of elements in registers, where a bool is one bit."""
 
 
-def constant(b: Builder, value: float | int | bool, dtype: DType, lanes: int = 1) -> Register:
+def constant(b: IRBuilder, value: float | int | bool, dtype: DType, lanes: int = 1) -> Register:
     """A constant of an IR type in every lane."""
     if dtype is DType.BF16:
         value = bfloat_bits(float(value))
     return b.constant(VectorType(REGISTER[dtype], lanes), value)
 
 
-def from_memory(b: Builder, loaded: Register, dtype: DType) -> Register:
+def from_memory(b: IRBuilder, loaded: Register, dtype: DType) -> Register:
     """A loaded element as a register value: a byte of a bool becomes a bit."""
     return loaded.unequal(0) if dtype is DType.BOOL else loaded
 
 
-def to_memory(b: Builder, value: Register, dtype: DType) -> Register:
+def to_memory(b: IRBuilder, value: Register, dtype: DType) -> Register:
     """The reverse of `from_memory`."""
     return b.cast("zext", value, "i8") if dtype is DType.BOOL else value
 
 
-def convert(b: Builder, value: Register, source: DType, target: DType) -> Register:
+def convert(b: IRBuilder, value: Register, source: DType, target: DType) -> Register:
     """Conversion between IR types: float to integer truncates, anything to bool is `!= 0`.
 
     A float out of an integer's range gives what the processor gives, as in eager; never undefined
@@ -72,7 +72,7 @@ def convert(b: Builder, value: Register, source: DType, target: DType) -> Regist
             return _integer_to_integer(b, value, source, target)
 
 
-def _integer_to_integer(b: Builder, value: Register, source: DType, target: DType) -> Register:
+def _integer_to_integer(b: IRBuilder, value: Register, source: DType, target: DType) -> Register:
     if source.bits == target.bits:
         return value
     if source.bits > target.bits:
@@ -80,7 +80,7 @@ def _integer_to_integer(b: Builder, value: Register, source: DType, target: DTyp
     return b.cast("sext" if source.kind == "signed" else "zext", value, REGISTER[target])
 
 
-def _float_to_integer(b: Builder, value: Register, source: DType, target: DType) -> Register:
+def _float_to_integer(b: IRBuilder, value: Register, source: DType, target: DType) -> Register:
     if source in (DType.F16, DType.BF16):
         value = _float_to_float(b, value, source, DType.F32)
     # Narrow types go through i32, and so wrap, as they do in eager.
@@ -93,7 +93,7 @@ def _float_to_integer(b: Builder, value: Register, source: DType, target: DType)
     return frozen if wide == REGISTER[target] else b.cast("trunc", frozen, REGISTER[target])
 
 
-def _float_to_float(b: Builder, value: Register, source: DType, target: DType) -> Register:
+def _float_to_float(b: IRBuilder, value: Register, source: DType, target: DType) -> Register:
     if source is DType.BF16:
         return _float_to_float(b, _widened(b, value), DType.F32, target)
     if target is DType.BF16:
@@ -108,12 +108,12 @@ def _float_to_float(b: Builder, value: Register, source: DType, target: DType) -
     return b.cast("fpext" if target.bits > source.bits else "fptrunc", value, REGISTER[target])
 
 
-def _widened(b: Builder, value: Register) -> Register:
+def _widened(b: IRBuilder, value: Register) -> Register:
     """The bits of bfloat16 as single precision."""
     return (b.cast("zext", value, "i32") << 16).as_floating()
 
 
-def _to_bfloat(b: Builder, value: Register) -> Register:
+def _to_bfloat(b: IRBuilder, value: Register) -> Register:
     """Round single precision to bfloat16, ties to even, in integers: the processor's own
     instruction flushes subnormals."""
     bits = value.bits()

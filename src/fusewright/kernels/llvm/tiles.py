@@ -20,7 +20,7 @@ from fusewright.ir.group import Group, Reduce, Store
 from fusewright.ir.index import LoopSymbol
 from fusewright.ir.value import Load, Masked, postorder
 from fusewright.kernels import analysis
-from fusewright.kernels.llvm.builder import Builder, Register, VectorType
+from fusewright.kernels.llvm.builder import IRBuilder, Register, VectorType
 from fusewright.kernels.llvm.mathematics.registry import GENERATORS, Definition
 
 
@@ -67,7 +67,7 @@ def choose_tile(group: Group, lane: LoopSymbol) -> LoopSymbol | None:
 
 
 def call_transpose(
-    b: Builder, source: Register, step: Register, tile: Register, kind: VectorType
+    b: IRBuilder, source: Register, step: Register, tile: Register, kind: VectorType
 ) -> None:
     """Turn the lanes x lanes elements whose rows begin at `source`, `step` elements apart, into
     `tile`."""
@@ -79,7 +79,7 @@ def call_transpose(
 def _transpose(kind: VectorType) -> Definition:
     """The function that turns a tile: rows are exchanged in halves, quarters, … down to single
     lanes."""
-    b = Builder()
+    b = IRBuilder()
     lanes = kind.lanes
     align = max(1, kind.bits // 8)
     rows: list[Register] = []
@@ -101,7 +101,7 @@ def _transpose(kind: VectorType) -> Definition:
     return Definition("\n".join((head, "entry:", *b.lines, "  ret void", "}")), ())
 
 
-def _exchange(b: Builder, rows: Sequence[Register], half: int) -> list[Register]:
+def _exchange(b: IRBuilder, rows: Sequence[Register], half: int) -> list[Register]:
     """Swap, between each pair of rows `half` apart, the blocks of `half` lanes off the diagonal."""
     lanes = len(rows)
     result = list(rows)

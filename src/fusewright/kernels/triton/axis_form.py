@@ -24,7 +24,7 @@ from collections.abc import Mapping
 from fusewright.ir.group import Accumulate, Action, Group, Reduce, Stage, Store
 from fusewright.ir.index import Index, Symbol
 from fusewright.ir.value import Expressions, Indirect, Load, Value, place_of, postorder
-from fusewright.kernels.triton.tiling import Axis, Tiling
+from fusewright.kernels.triton.tiling import TileAxis, Tiling
 from fusewright.records import record
 
 
@@ -36,7 +36,7 @@ class CannotRecompute(Exception):
 class AxisStage:
     """A stage over one axis, or over none."""
 
-    inner: Axis | None
+    inner: TileAxis | None
     actions: tuple[Action, ...]
 
 
@@ -44,7 +44,7 @@ class AxisStage:
 class _Row:
     """The content of a row local: `value` at element `index`, both over `axis`."""
 
-    axis: Axis
+    axis: TileAxis
     index: Index
     value: Value
     stage: int

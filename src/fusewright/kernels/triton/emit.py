@@ -27,7 +27,7 @@ from fusewright.ir.value import Constant, Load, Masked, Value, postorder
 from fusewright.kernels.triton.axis_form import AxisStage, axis_stages
 from fusewright.kernels.triton.operations import POINTERS, TYPES, constant_text
 from fusewright.kernels.triton.reductions import ARGUMENT, PLAIN, filled, identity_text
-from fusewright.kernels.triton.tiling import TILE, Axis, Tiling, programs, tile
+from fusewright.kernels.triton.tiling import TILE, TileAxis, Tiling, programs, tile
 from fusewright.kernels.triton.values import Body, Writer
 from fusewright.records import record
 
@@ -171,7 +171,7 @@ class _KernelWriter:
                 self.body.add(self.offset(axis, ""))
                 self.mask(axis)
 
-    def offset(self, axis: Axis, start: str) -> str:
+    def offset(self, axis: TileAxis, start: str) -> str:
         lanes = f"tl.arange(0, {axis.block_name})"
         if self.tiling.rank > 1:
             inside = [":" if n == axis.position else "None" for n in range(self.tiling.rank)]
@@ -180,7 +180,7 @@ class _KernelWriter:
             lanes += ".to(tl.int64)"
         return f"{axis.name} = {start}{lanes}"
 
-    def mask(self, axis: Axis) -> None:
+    def mask(self, axis: TileAxis) -> None:
         if axis.is_masked:
             self.body.add(f"{axis.name}mask = {axis.name} < {self.values.index(axis.extent)}")
 
@@ -215,7 +215,7 @@ class _KernelWriter:
             for value in order
         )
 
-    def walk(self, stage: AxisStage, axis: Axis, order: list[Value]) -> None:
+    def walk(self, stage: AxisStage, axis: TileAxis, order: list[Value]) -> None:
         """A stage that walks over its rows in blocks."""
         if not stage.actions:
             return
@@ -240,7 +240,7 @@ class _KernelWriter:
         for reduce in reductions:
             self.finish(reduce)
 
-    def action(self, action: Action, axis: Axis | None) -> None:
+    def action(self, action: Action, axis: TileAxis | None) -> None:
         match action:
             case Store(buffer=buffer, index=index, value=value):
                 if buffer in self.local_types:
@@ -257,7 +257,7 @@ class _KernelWriter:
 
     # Memory ---------------------------------------------------------------------------------------
 
-    def store(self, buffer: str, index: Index, value: Value, axis: Axis | None) -> None:
+    def store(self, buffer: str, index: Index, value: Value, axis: TileAxis | None) -> None:
         # Where an axis has one point, its variable is 0: it gives the address the tile's shape.
         along = (*self.tiling.outer, *(() if axis is None else (axis,)))
         shaped = index
@@ -272,7 +272,7 @@ class _KernelWriter:
         if is_kept and text.isidentifier():
             self.values.locals[buffer, index] = text
 
-    def accumulate(self, action: Accumulate, axis: Axis | None) -> None:
+    def accumulate(self, action: Accumulate, axis: TileAxis | None) -> None:
         axes = (*self.tiling.outer, *((axis,) if axis is not None else ()))
         index = self.values.index(action.index)
         shape = self.shape(axis)
@@ -285,13 +285,13 @@ class _KernelWriter:
         else:
             self.body.add(f"{ATOMICS[action.mode]}({address}, {value}{suffix})")
 
-    def shape(self, axis: Axis | None) -> str:
+    def shape(self, axis: TileAxis | None) -> str:
         """The shape of a tile in a stage over `axis`."""
         return self.values.shape((*self.tiling.outer, *(() if axis is None else (axis,))))
 
     # Reductions -----------------------------------------------------------------------------------
 
-    def reduce(self, action: Reduce, axis: Axis) -> None:
+    def reduce(self, action: Reduce, axis: TileAxis) -> None:
         """A reduction of rows that the tile holds whole."""
         value = self.row(action.value, axis)
         dtype = action.value.dtype
@@ -323,7 +323,7 @@ class _KernelWriter:
         if action.kind == "welford":
             self.body.add(f"{targets[1]} = {constant_text(0.0, action.value.dtype)}")
 
-    def two_passes(self, value: str, targets: list[str], axis: Axis) -> None:
+    def two_passes(self, value: str, targets: list[str], axis: TileAxis) -> None:
         """Mean, then squared deviations, of rows in registers."""
         mean, deviation = targets
         count = self.values.index(axis.extent)
@@ -333,7 +333,7 @@ class _KernelWriter:
         squares = self.masked(f"{deviation} * {deviation}", axis, "0.0")
         self.body.add(f"{deviation} = tl.sum({squares}, {axis.position}, keep_dims=True)")
 
-    def start(self, action: Reduce, axis: Axis) -> None:
+    def start(self, action: Reduce, axis: TileAxis) -> None:
         """Accumulators, one an element of the tile."""
         name = action.targets[0]
         shape = self.shape(axis)
@@ -351,7 +351,7 @@ class _KernelWriter:
             identity = identity_text(PLAIN[action.kind][dtype.kind].identity, dtype)
             self.body.add(f"{name}_part = {filled(shape, identity, dtype)}")
 
-    def gather(self, action: Reduce, axis: Axis) -> None:
+    def gather(self, action: Reduce, axis: TileAxis) -> None:
         """Combine one block into the accumulators."""
         name = action.targets[0]
         value = self.values.typed(action.value)
@@ -393,13 +393,13 @@ class _KernelWriter:
             plain = PLAIN[action.kind][dtype.kind]
             self.body.add(f"{name} = {self.across(plain.across, f'{name}_part', axis, dtype)}")
 
-    def across(self, template: str, value: str, axis: Axis, dtype: DType) -> str:
+    def across(self, template: str, value: str, axis: TileAxis, dtype: DType) -> str:
         """A reduction across a block; small integers come back in their own type."""
         text = template.format(value, axis=axis.position)
         small = dtype.is_integer and dtype.bits < 32
         return f"{text}.to({TYPES[dtype]})" if small else text
 
-    def row(self, value: Value, axis: Axis) -> str:
+    def row(self, value: Value, axis: TileAxis) -> str:
         """The value with a lane for each element of the rows."""
         if axis in self.values.axes_of(value):
             return self.values.operand(value)
@@ -407,7 +407,7 @@ class _KernelWriter:
             return constant_text(value.value, value.dtype).replace("[]", self.shape(axis), 1)
         return f"tl.broadcast_to({self.values.operand(value)}, {self.shape(axis)})"
 
-    def masked(self, text: str, axis: Axis, otherwise: str) -> str:
+    def masked(self, text: str, axis: TileAxis, otherwise: str) -> str:
         """The text where the lane is within the row, else `otherwise`."""
         return f"tl.where({axis.name}mask, {text}, {otherwise})" if axis.is_masked else text
 

@@ -8,7 +8,7 @@ from fusewright.records import record
 
 
 @record
-class Plain:
+class PlainReduction:
     """A reduction of one number by an associative operation."""
 
     identity: str
@@ -25,27 +25,33 @@ def _reduce(function: str) -> str:
     return f"tl.reduce({{0}}, {{axis}}, functions.{function}, keep_dims=True)"
 
 
-_ANY = Plain("zero", "{0} | {1}", "tl.max({0}.to(tl.int32), {axis}, keep_dims=True) != 0")
-_ALL = Plain("one", "{0} & {1}", "tl.min({0}.to(tl.int32), {axis}, keep_dims=True) != 0")
+_ANY = PlainReduction("zero", "{0} | {1}", "tl.max({0}.to(tl.int32), {axis}, keep_dims=True) != 0")
+_ALL = PlainReduction("one", "{0} & {1}", "tl.min({0}.to(tl.int32), {axis}, keep_dims=True) != 0")
 
-_SUM = Plain("zero", "{0} + {1}", "tl.sum({0}, {axis}, keep_dims=True)")
+_SUM = PlainReduction("zero", "{0} + {1}", "tl.sum({0}, {axis}, keep_dims=True)")
 
-PLAIN: dict[str, dict[str, Plain]] = {
+PLAIN: dict[str, dict[str, PlainReduction]] = {
     "sum": dict.fromkeys(("float", "signed", "unsigned"), _SUM),
     "dot": dict.fromkeys(("float", "signed", "unsigned"), _SUM),
     "prod": dict.fromkeys(
-        ("float", "signed", "unsigned"), Plain("one", "{0} * {1}", _reduce("multiply"))
+        ("float", "signed", "unsigned"), PlainReduction("one", "{0} * {1}", _reduce("multiply"))
     ),
     "max": {
-        "float": Plain("least", "functions.maximum({0}, {1})", _reduce("maximum")),
-        "signed": Plain("least", "tl.maximum({0}, {1})", "tl.max({0}, {axis}, keep_dims=True)"),
-        "unsigned": Plain("least", "tl.maximum({0}, {1})", "tl.max({0}, {axis}, keep_dims=True)"),
+        "float": PlainReduction("least", "functions.maximum({0}, {1})", _reduce("maximum")),
+        "signed": PlainReduction(
+            "least", "tl.maximum({0}, {1})", "tl.max({0}, {axis}, keep_dims=True)"
+        ),
+        "unsigned": PlainReduction(
+            "least", "tl.maximum({0}, {1})", "tl.max({0}, {axis}, keep_dims=True)"
+        ),
         "bool": _ANY,
     },
     "min": {
-        "float": Plain("greatest", "functions.minimum({0}, {1})", _reduce("minimum")),
-        "signed": Plain("greatest", "tl.minimum({0}, {1})", "tl.min({0}, {axis}, keep_dims=True)"),
-        "unsigned": Plain(
+        "float": PlainReduction("greatest", "functions.minimum({0}, {1})", _reduce("minimum")),
+        "signed": PlainReduction(
+            "greatest", "tl.minimum({0}, {1})", "tl.min({0}, {axis}, keep_dims=True)"
+        ),
+        "unsigned": PlainReduction(
             "greatest", "tl.minimum({0}, {1})", "tl.min({0}, {axis}, keep_dims=True)"
         ),
         "bool": _ALL,
@@ -54,10 +60,10 @@ PLAIN: dict[str, dict[str, Plain]] = {
     "all": {"bool": _ALL},
     "xor": dict.fromkeys(
         ("signed", "unsigned"),
-        Plain("zero", "{0} ^ {1}", "tl.xor_sum({0}, {axis}, keep_dims=True)"),
+        PlainReduction("zero", "{0} ^ {1}", "tl.xor_sum({0}, {axis}, keep_dims=True)"),
     )
     | {
-        "bool": Plain(
+        "bool": PlainReduction(
             "zero", "{0} ^ {1}", "tl.xor_sum({0}.to(tl.int32), {axis}, keep_dims=True) != 0"
         )
     },

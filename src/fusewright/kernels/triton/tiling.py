@@ -59,7 +59,7 @@ ROW_MULTIPLE = 8
 
 
 @record
-class Axis:
+class TileAxis:
     """One dimension of the tile."""
 
     symbol: LoopSymbol
@@ -98,10 +98,10 @@ class Axis:
 class Tiling:
     """The axes of a group, and what its loop variables are in terms of theirs."""
 
-    outer: tuple[Axis, ...]
+    outer: tuple[TileAxis, ...]
     """Outermost first."""
 
-    inner: tuple[Axis | None, ...]
+    inner: tuple[TileAxis | None, ...]
     """One a stage: its inner loops as one axis, or None."""
 
     loops: tuple[Mapping[Symbol, Index], ...]
@@ -119,7 +119,7 @@ class Tiling:
         return len(self.outer) + any(axis is not None for axis in self.inner)
 
     @property
-    def axes(self) -> tuple[Axis, ...]:
+    def axes(self) -> tuple[TileAxis, ...]:
         """Every axis once, outer ones first."""
         inner = dict.fromkeys(axis for axis in self.inner if axis is not None)
         return (*self.outer, *inner)
@@ -135,7 +135,7 @@ def tile(group: Group, persistent: bool | None = None) -> Tiling:
     axes = []
     for position, (segment, name, block) in enumerate(zip(segments, names, blocks, strict=True)):
         symbol, inside = flatten(segment, name)
-        axes.append(Axis(symbol, _fitting(symbol, block), position))
+        axes.append(TileAxis(symbol, _fitting(symbol, block), position))
         loops |= inside
     stages = group.stages
     return Tiling(
@@ -187,9 +187,9 @@ def _tile_rows(group: Group, persistent: bool | None) -> Tiling:
     holds = fits and (not outer_is_contiguous or longest <= across_limit or bool(persistent))
     holds = holds if persistent is None else holds and persistent
     x_block, r_block = _row_blocks(longest, outer_is_contiguous, holds)
-    x_axis = Axis(x, _fitting(x, x_block), 0)
+    x_axis = TileAxis(x, _fitting(x, x_block), 0)
     axes = {
-        name: Axis(row, _power_of_two(_hint(row)) if holds else _fitting(row, r_block), 1)
+        name: TileAxis(row, _power_of_two(_hint(row)) if holds else _fitting(row, r_block), 1)
         for name, row in rows.items()
     }
     inner = tuple(

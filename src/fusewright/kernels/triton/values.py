@@ -26,7 +26,7 @@ from fusewright.kernels.triton.operations import (
     number_text,
     operation_text,
 )
-from fusewright.kernels.triton.tiling import Axis, Tiling
+from fusewright.kernels.triton.tiling import TileAxis, Tiling
 from fusewright.records import field, record
 
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
@@ -53,7 +53,7 @@ class Writer:
     """Assigns values to variables; a value that is known by name is not written again."""
 
     def __init__(self, tiling: Tiling, local_names: Iterable[str], body: Body) -> None:
-        self.axes: dict[Symbol, Axis] = {axis.symbol: axis for axis in tiling.axes}
+        self.axes: dict[Symbol, TileAxis] = {axis.symbol: axis for axis in tiling.axes}
         self.outer = frozenset(tiling.outer)
         self.rank = tiling.rank
         self.local_names = frozenset(local_names)
@@ -67,11 +67,11 @@ class Writer:
         self.locals: dict[tuple[str, Index], str] = {}
         """Variables of locals, and of memory that this kernel stored, by buffer and element."""
 
-        self.starts: frozenset[Axis] = frozenset()
+        self.starts: frozenset[TileAxis] = frozenset()
         """Axes whose first point in a tile is a variable that loads mention."""
 
         self.guards: dict[int, Guards] = {}
-        self.varying: dict[int, frozenset[Axis]] = {}
+        self.varying: dict[int, frozenset[TileAxis]] = {}
         self.plain_indices: set[int] = set()
         self.counts = {"t": 0, "k": 0}
         self.checks_bounds = False
@@ -103,13 +103,13 @@ class Writer:
         for value in order:
             self.varying[id(value)] = self._axes_of(value)
 
-    def axes_of(self, value: Value) -> frozenset[Axis]:
+    def axes_of(self, value: Value) -> frozenset[TileAxis]:
         """The axes along which a value varies, or is guarded."""
         return self.varying[id(value)]
 
-    def _axes_of(self, value: Value) -> frozenset[Axis]:
+    def _axes_of(self, value: Value) -> frozenset[TileAxis]:
         """The same, from what the values below have."""
-        axes = frozenset[Axis]().union(*(self.axes_of(child) for child in children(value)))
+        axes = frozenset[TileAxis]().union(*(self.axes_of(child) for child in children(value)))
         match value:
             case Load(index=index):
                 axes |= self.index_axes(self.at_start(index))
@@ -121,10 +121,10 @@ class Writer:
             axes = axes.union(*(self.axes_of(mask) for mask in self.guards[id(value)]))
         return axes
 
-    def index_axes(self, index: Index) -> frozenset[Axis]:
+    def index_axes(self, index: Index) -> frozenset[TileAxis]:
         return frozenset(self.axes[symbol] for symbol in index.free() if symbol in self.axes)
 
-    def mask_of(self, axes: Iterable[Axis], guards: Guards = ()) -> str:
+    def mask_of(self, axes: Iterable[TileAxis], guards: Guards = ()) -> str:
         """The condition under which memory is touched: within the axes, and where guards hold."""
         ordered = sorted(axes, key=lambda axis: axis.position)
         parts = [f"{axis.name}mask" for axis in ordered if axis.is_masked]
@@ -269,14 +269,14 @@ class Writer:
                 replaced[axis.symbol] = LoopSymbol(axis.start_name, axis.extent).index
         return index.substitute(replaced)
 
-    def shape(self, axes: Iterable[Axis]) -> str:
+    def shape(self, axes: Iterable[TileAxis]) -> str:
         """The shape of a block that varies along these axes."""
         sizes = ["1"] * self.rank
         for axis in axes:
             sizes[axis.position] = axis.block_name
         return f"[{', '.join(sizes)}]"
 
-    def touched(self, value: Load) -> frozenset[Axis]:
+    def touched(self, value: Load) -> frozenset[TileAxis]:
         """The axes behind the address of a load, loaded indices included."""
         axes = self.index_axes(self.at_start(value.index))
         for index_value in value.indirect:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from fusewright.kernels.llvm.builder import Builder, Register
+from fusewright.kernels.llvm.builder import IRBuilder, Register
 from fusewright.kernels.llvm.mathematics import coefficients as table
 from fusewright.kernels.llvm.mathematics.registry import symbol, vector_function
 
@@ -36,7 +36,7 @@ ROOT_HALF_BITS = 0x3F3504F3  # sqrt(1/2) in single precision
 WIDE_ROOT_HALF_BITS = 0x3FE6A09E667F3BCD
 
 
-def clamp(b: Builder, x: Register, low: float, high: float) -> Register:
+def clamp(b: IRBuilder, x: Register, low: float, high: float) -> Register:
     """`x` limited to [low, high]; NaN stays NaN."""
     x = b.select(x < low, x.like(low), x)
     return b.select(x > high, x.like(high), x)
@@ -45,7 +45,7 @@ def clamp(b: Builder, x: Register, low: float, high: float) -> Register:
 # -- exponentials -----------------------------------------------------------------------------
 
 
-def reduce_exponential(b: Builder, x: Register) -> tuple[Register, Register, Register]:
+def reduce_exponential(b: IRBuilder, x: Register) -> tuple[Register, Register, Register]:
     """x = n ln 2 + r with |r| <= ln(2) / 2: returns r, n, and n as an integer in the low bits."""
     shifted = b.fused(x, x.like(LOG2_E), x.like(ROUNDER))
     n = shifted - ROUNDER
@@ -53,13 +53,13 @@ def reduce_exponential(b: Builder, x: Register) -> tuple[Register, Register, Reg
     return b.fused(n, x.like(-LN2_LOW), r), n, shifted.bits()
 
 
-def exponential_of_reduced(b: Builder, r: Register) -> Register:
+def exponential_of_reduced(b: IRBuilder, r: Register) -> Register:
     """exp(r) for |r| <= ln(2) / 2."""
     slope = b.polynomial(r, (1.0, *table.EXP))
     return b.fused(slope, r, r.like(1.0))
 
 
-def scale_far(b: Builder, y: Register, n: Register, low_bits: Register) -> Register:
+def scale_far(b: IRBuilder, y: Register, n: Register, low_bits: Register) -> Register:
     """y * 2^n for n from -252 to 254, rounded once where the result is subnormal.
 
     One instruction where there is one. Else two steps, of which the first is exact.
@@ -79,7 +79,7 @@ rounding argument.
 """
 
 
-def _scalef(b: Builder, y: Register, n: Register) -> Register:
+def _scalef(b: IRBuilder, y: Register, n: Register) -> Register:
     width, mask, rounding = SCALEF[y.type.lanes]
     return b.emit(
         y.type,
@@ -94,13 +94,13 @@ def scale_near(y: Register, low_bits: Register) -> Register:
 
 
 @vector_function("exp", "float")
-def exp(b: Builder, x: Register) -> Register:
+def exp(b: IRBuilder, x: Register) -> Register:
     r, n, low_bits = reduce_exponential(b, clamp(b, x, -104.0, 89.0))
     return scale_far(b, exponential_of_reduced(b, r), n, low_bits)
 
 
 @vector_function("exp2", "float")
-def exp2(b: Builder, x: Register) -> Register:
+def exp2(b: IRBuilder, x: Register) -> Register:
     x = clamp(b, x, -151.0, 129.0)
     shifted = x + ROUNDER
     n = shifted - ROUNDER
@@ -110,7 +110,7 @@ def exp2(b: Builder, x: Register) -> Register:
 
 
 @vector_function("expm1", "float")
-def expm1(b: Builder, x: Register) -> Register:
+def expm1(b: IRBuilder, x: Register) -> Register:
     limited = clamp(b, x, -30.0, 89.0)
     r, n, low_bits = reduce_exponential(b, limited)
     small = b.fused(r * r, b.polynomial(r, table.EXPM1), r)
@@ -122,7 +122,7 @@ def expm1(b: Builder, x: Register) -> Register:
 
 
 @vector_function("sigmoid", "float")
-def sigmoid(b: Builder, x: Register) -> Register:
+def sigmoid(b: IRBuilder, x: Register) -> Register:
     """With e = exp(-|x|), which never overflows: s = e / (1 + e) for negative x, else 1 - s.
 
     The rounding of 1 + e is put right after the division, s + s (1 - s) * (what was rounded off).
@@ -136,7 +136,7 @@ def sigmoid(b: Builder, x: Register) -> Register:
 
 
 @vector_function("tanh", "float")
-def tanh(b: Builder, x: Register) -> Register:
+def tanh(b: IRBuilder, x: Register) -> Register:
     magnitude = b.absolute(x)
     square = x * x
     small = b.fused(magnitude * square, b.polynomial(square, table.TANH), magnitude)
@@ -150,7 +150,7 @@ def tanh(b: Builder, x: Register) -> Register:
 # -- logarithms -------------------------------------------------------------------------------
 
 
-def split_exponent(b: Builder, x: Register) -> tuple[Register, Register]:
+def split_exponent(b: IRBuilder, x: Register) -> tuple[Register, Register]:
     """x = 2^e (1 + f) with 1 + f from sqrt(1/2) to sqrt(2), for positive x: returns e and f."""
     subnormal = x < SMALLEST_NORMAL
     x = b.select(subnormal, x * 2.0**23, x)
@@ -161,7 +161,7 @@ def split_exponent(b: Builder, x: Register) -> tuple[Register, Register]:
     return e, m - 1.0
 
 
-def logarithm_limits(b: Builder, x: Register, result: Register) -> Register:
+def logarithm_limits(b: IRBuilder, x: Register, result: Register) -> Register:
     """`result` but for the ends of a logarithm's domain: -inf at 0, NaN below, inf and NaN kept."""
     finite = b.select(x < 0.0, x.like(NAN), result)
     finite = b.select(x.equal(0.0), x.like(-INFINITY), finite)
@@ -169,12 +169,12 @@ def logarithm_limits(b: Builder, x: Register, result: Register) -> Register:
 
 
 @vector_function("log", "float")
-def log(b: Builder, x: Register) -> Register:
+def log(b: IRBuilder, x: Register) -> Register:
     e, f = split_exponent(b, x)
     return logarithm_limits(b, x, _log_of_split(b, e, f))
 
 
-def _log_of_split(b: Builder, e: Register, f: Register) -> Register:
+def _log_of_split(b: IRBuilder, e: Register, f: Register) -> Register:
     """e ln 2 + log(1 + f), the small terms first."""
     square = f * f
     tail = b.fused(e, e.like(LN2_LOW), f * square * b.polynomial(f, table.LOG))
@@ -183,7 +183,7 @@ def _log_of_split(b: Builder, e: Register, f: Register) -> Register:
 
 
 @vector_function("log1p", "float")
-def log1p(b: Builder, x: Register) -> Register:
+def log1p(b: IRBuilder, x: Register) -> Register:
     """With u = 1 + x rounded, the part of x lost in u is added back to the reduced argument."""
     u = x + 1.0
     # The larger of 1 and x is the one to subtract from u without error.
@@ -201,14 +201,14 @@ def log1p(b: Builder, x: Register) -> Register:
 
 
 @vector_function("log2", "float")
-def log2(b: Builder, x: Register) -> Register:
+def log2(b: IRBuilder, x: Register) -> Register:
     e, f = split_exponent(b, x)
     tail = b.fused(f, f.like(LOG2_E_LOW), f * f * b.polynomial(f, table.LOG2))
     return logarithm_limits(b, x, b.fused(f, f.like(LOG2_E_HIGH), tail) + e)
 
 
 @vector_function("log10", "float")
-def log10(b: Builder, x: Register) -> Register:
+def log10(b: IRBuilder, x: Register) -> Register:
     e, f = split_exponent(b, x)
     tail = b.fused(f, f.like(LOG10_E_LOW), f * f * b.polynomial(f, table.LOG10))
     tail = b.fused(e, e.like(LOG10_2_LOW), tail)
@@ -219,15 +219,15 @@ def log10(b: Builder, x: Register) -> Register:
 # -- wide: double precision, for results in single ----------------------------------------------
 
 
-def widen(b: Builder, x: Register) -> Register:
+def widen(b: IRBuilder, x: Register) -> Register:
     return b.cast("fpext", x, "double")
 
 
-def narrow(b: Builder, x: Register) -> Register:
+def narrow(b: IRBuilder, x: Register) -> Register:
     return b.cast("fptrunc", x, "float")
 
 
-def exp_wide(b: Builder, x: Register) -> Register:
+def exp_wide(b: IRBuilder, x: Register) -> Register:
     """exp(x) of doubles from -700 to 700; relative error 2e-12."""
     shifted = b.fused(x, x.like(LOG2_E), x.like(WIDE_ROUNDER))
     n = shifted - WIDE_ROUNDER
@@ -236,7 +236,7 @@ def exp_wide(b: Builder, x: Register) -> Register:
     return (y.bits() + (shifted.bits() << 52)).as_floating()
 
 
-def log_wide(b: Builder, x: Register) -> Register:
+def log_wide(b: IRBuilder, x: Register) -> Register:
     """log(x) of positive normal doubles; relative error 1e-12. Other x give no useful number."""
     offset = x.bits() - (WIDE_ROOT_HALF_BITS - (1023 << 52))
     # The exponent, made a double by planting it in the low bits of 2^52.
@@ -248,7 +248,7 @@ def log_wide(b: Builder, x: Register) -> Register:
 
 
 @vector_function("pow", "float")
-def pow_(b: Builder, x: Register, y: Register) -> Register:
+def pow_(b: IRBuilder, x: Register, y: Register) -> Register:
     """Wide: exp(y log|x|), then the sign and the special cases of IEEE 754's pow."""
     magnitude = b.absolute(x)
     logarithm = log_wide(b, widen(b, magnitude))
@@ -269,7 +269,7 @@ def pow_(b: Builder, x: Register, y: Register) -> Register:
 
 
 @vector_function("sinh", "float")
-def sinh(b: Builder, x: Register) -> Register:
+def sinh(b: IRBuilder, x: Register) -> Register:
     """Wide: a polynomial up to 1, (e^x - e^-x) / 2 beyond."""
     magnitude = widen(b, b.absolute(x))
     limited = b.select(magnitude > 100.0, magnitude.like(100.0), magnitude)
@@ -281,7 +281,7 @@ def sinh(b: Builder, x: Register) -> Register:
 
 
 @vector_function("cosh", "float")
-def cosh(b: Builder, x: Register) -> Register:
+def cosh(b: IRBuilder, x: Register) -> Register:
     """Wide: (e^x + e^-x) / 2."""
     magnitude = widen(b, b.absolute(x))
     e = exp_wide(b, b.select(magnitude > 100.0, magnitude.like(100.0), magnitude))
@@ -289,7 +289,7 @@ def cosh(b: Builder, x: Register) -> Register:
 
 
 @vector_function("asinh", "float")
-def asinh(b: Builder, x: Register) -> Register:
+def asinh(b: IRBuilder, x: Register) -> Register:
     """Wide: log(|x| + sqrt(x² + 1)); below 1e-4 the argument itself is right to 2e-9."""
     magnitude = widen(b, b.absolute(x))
     root = b.intrinsic("sqrt", b.fused(magnitude, magnitude, magnitude.like(1.0)))
@@ -299,7 +299,7 @@ def asinh(b: Builder, x: Register) -> Register:
 
 
 @vector_function("acosh", "float")
-def acosh(b: Builder, x: Register) -> Register:
+def acosh(b: IRBuilder, x: Register) -> Register:
     """Wide: log(x + sqrt((x - 1)(x + 1))); NaN below 1."""
     wide = widen(b, x)
     root = b.intrinsic("sqrt", (wide - 1.0) * (wide + 1.0))
@@ -309,7 +309,7 @@ def acosh(b: Builder, x: Register) -> Register:
 
 
 @vector_function("atanh", "float")
-def atanh(b: Builder, x: Register) -> Register:
+def atanh(b: IRBuilder, x: Register) -> Register:
     """Wide: log((1 + x) / (1 - x)) / 2; below 1e-4 the argument itself is right to 4e-9."""
     magnitude = widen(b, b.absolute(x))
     ratio = (magnitude + 1.0) / (1.0 - magnitude)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from fusewright.kernels.llvm.builder import Builder, Register, VectorType
+from fusewright.kernels.llvm.builder import IRBuilder, Register, VectorType
 from fusewright.kernels.llvm.mathematics.registry import vector_function
 
 
-def _power(b: Builder, x: Register, y: Register) -> Register:
+def _power(b: IRBuilder, x: Register, y: Register) -> Register:
     """x ** y for y read as unsigned: a loop over the bits of the greatest exponent in the
     vector."""
     kind = x.type
@@ -35,11 +35,11 @@ def _power(b: Builder, x: Register, y: Register) -> Register:
     return Register(b, next_power, kind)
 
 
-def unsigned_power(b: Builder, x: Register, y: Register) -> Register:
+def unsigned_power(b: IRBuilder, x: Register, y: Register) -> Register:
     return _power(b, x, y)
 
 
-def signed_power(b: Builder, x: Register, y: Register) -> Register:
+def signed_power(b: IRBuilder, x: Register, y: Register) -> Register:
     """A negative exponent gives 1 for base 1, +-1 for base -1, else 0."""
     negative = y < 0
     exponent = b.select(negative, y.like(0), y)

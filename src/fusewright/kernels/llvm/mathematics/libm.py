@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from fusewright.kernels.llvm.builder import Builder, Register, VectorType
+from fusewright.kernels.llvm.builder import IRBuilder, Register, VectorType
 from fusewright.kernels.llvm.mathematics.registry import Body, vector_function
 
 DOUBLE_UNARY = [
@@ -21,7 +21,7 @@ DOUBLE_UNARY = [
 DOUBLE_BINARY = ["pow", "atan2", "fmod", "hypot"]
 
 
-def per_lane(b: Builder, function: str, *operands: Register) -> Register:
+def per_lane(b: IRBuilder, function: str, *operands: Register) -> Register:
     """The C library's `function` on each lane of the operands, all of one type."""
     kind = operands[0].type
     b.required.setdefault(f"libm.{function}.{len(operands)}")
@@ -35,7 +35,7 @@ def per_lane(b: Builder, function: str, *operands: Register) -> Register:
 
 
 def library_where(
-    b: Builder, function: str, beyond: Register, body: Callable[[], Register], *operands: Register
+    b: IRBuilder, function: str, beyond: Register, body: Callable[[], Register], *operands: Register
 ) -> Register:
     """The result of `body`, unless `beyond` holds in any lane: then of the C library's `function`,
     in all.
@@ -56,14 +56,14 @@ def library_where(
 
 
 def _unary(function: str) -> Body:
-    def body(b: Builder, x: Register) -> Register:
+    def body(b: IRBuilder, x: Register) -> Register:
         return per_lane(b, function, x)
 
     return body
 
 
 def _binary(function: str) -> Body:
-    def body(b: Builder, x: Register, y: Register) -> Register:
+    def body(b: IRBuilder, x: Register, y: Register) -> Register:
         return per_lane(b, function, x, y)
 
     return body
@@ -76,14 +76,14 @@ for _name in DOUBLE_BINARY:
 
 
 @vector_function("lgamma", "float")
-def lgamma(b: Builder, x: Register) -> Register:
+def lgamma(b: IRBuilder, x: Register) -> Register:
     """lgamma in double precision: the C library's for floats errs by many ulps near its zeros."""
     wide = per_lane(b, "lgamma", b.cast("fpext", x, "double"))
     return b.cast("fptrunc", wide, "float")
 
 
 @vector_function("fmod", "float")
-def fmod(b: Builder, x: Register, y: Register) -> Register:
+def fmod(b: IRBuilder, x: Register, y: Register) -> Register:
     """x - y * trunc(x / y), exact: in double, a quotient under 2^50 is off by one at most."""
     dividend = b.cast("fpext", b.absolute(x), "double")
     divisor = b.cast("fpext", b.absolute(y), "double")

@@ -17,7 +17,7 @@ import re
 from collections.abc import Callable
 from functools import lru_cache
 
-from fusewright.kernels.llvm.builder import Builder, Register, VectorType
+from fusewright.kernels.llvm.builder import IRBuilder, Register, VectorType
 from fusewright.records import record
 
 Body = Callable[..., Register]
@@ -77,7 +77,7 @@ def definition(name: str, has_scalef: bool = False) -> Definition:
     if function in GENERATORS:
         return GENERATORS[function](kind)
     body = FUNCTIONS[function, kind.element]
-    builder = Builder(has_scalef=has_scalef)
+    builder = IRBuilder(has_scalef=has_scalef)
     parameters = list(inspect.signature(body).parameters)[1:]
     operands = [Register(builder, f"%{parameter}", kind) for parameter in parameters]
     result = body(builder, *operands)

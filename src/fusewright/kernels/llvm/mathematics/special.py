@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fusewright.kernels.llvm.builder import Builder, Register
+from fusewright.kernels.llvm.builder import IRBuilder, Register
 from fusewright.kernels.llvm.mathematics import coefficients as table
 from fusewright.kernels.llvm.mathematics.exponential import (
     ROUNDER,
@@ -15,7 +15,7 @@ from fusewright.kernels.llvm.mathematics.registry import vector_function
 
 
 @vector_function("erf", "float")
-def erf(b: Builder, x: Register) -> Register:
+def erf(b: IRBuilder, x: Register) -> Register:
     """An odd polynomial up to 0.9; beyond, 1 - 2^P, where P fits the binary logarithm of erfc."""
     if b.can_look_up(x):
         return _erf_by_rows(b, x)
@@ -29,7 +29,7 @@ def erf(b: Builder, x: Register) -> Register:
     return b.copy_sign(b.select(magnitude >= 0.9, 1.0 - power, small), x)
 
 
-def _erf_by_rows(b: Builder, x: Register) -> Register:
+def _erf_by_rows(b: IRBuilder, x: Register) -> Register:
     """One of sixteen polynomials a lane, about the nearest multiple of ERF_STEP.
 
     Their coefficients stand in registers, from which one instruction picks each lane's own. That is
@@ -48,7 +48,7 @@ def _erf_by_rows(b: Builder, x: Register) -> Register:
 
 
 @vector_function("erfc", "float")
-def erfc(b: Builder, x: Register) -> Register:
+def erfc(b: IRBuilder, x: Register) -> Register:
     """Wide: exp(-x²) P(t) / (1 + 2|x|) with t = (|x| - 2) / (|x| + 2), mirrored for negative x."""
     magnitude = widen(b, b.absolute(x))
     limited = b.select(magnitude > 10.1, magnitude.like(10.1), magnitude)

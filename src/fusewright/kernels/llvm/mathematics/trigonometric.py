@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from fusewright.kernels.llvm.builder import Builder, Register
+from fusewright.kernels.llvm.builder import IRBuilder, Register
 from fusewright.kernels.llvm.mathematics import coefficients as table
 from fusewright.kernels.llvm.mathematics.exponential import (
     INFINITY,
@@ -26,7 +26,7 @@ HALF_PI_LOW = 6.123233995736766e-17
 REDUCIBLE = 2.0**30
 
 
-def reduce_quadrant(b: Builder, x: Register) -> tuple[Register, Register, Register]:
+def reduce_quadrant(b: IRBuilder, x: Register) -> tuple[Register, Register, Register]:
     """x = n pi/2 + r, |r| <= pi/4, of doubles: returns sin(r), cos(r) and n's low bits."""
     shifted = b.fused(x, x.like(2 / math.pi), x.like(WIDE_ROUNDER))
     n = shifted - WIDE_ROUNDER
@@ -38,20 +38,20 @@ def reduce_quadrant(b: Builder, x: Register) -> tuple[Register, Register, Regist
     return sine, cosine, shifted.bits()
 
 
-def _sine(b: Builder, x: Register) -> Register:
+def _sine(b: IRBuilder, x: Register) -> Register:
     sine, cosine, quadrant = reduce_quadrant(b, widen(b, x))
     value = b.select((quadrant & 1).equal(0), sine, cosine)
     result = narrow(b, (value.bits() ^ ((quadrant & 2) << 62)).as_floating())
     return b.select(x.equal(0.0), x, result)
 
 
-def _cosine(b: Builder, x: Register) -> Register:
+def _cosine(b: IRBuilder, x: Register) -> Register:
     sine, cosine, quadrant = reduce_quadrant(b, widen(b, x))
     value = b.select((quadrant & 1).equal(0), cosine, sine)
     return narrow(b, (value.bits() ^ (((quadrant + 1) & 2) << 62)).as_floating())
 
 
-def _tangent(b: Builder, x: Register) -> Register:
+def _tangent(b: IRBuilder, x: Register) -> Register:
     sine, cosine, quadrant = reduce_quadrant(b, widen(b, x))
     even = (quadrant & 1).equal(0)
     ratio = b.select(even, sine, -cosine) / b.select(even, cosine, sine)
@@ -61,7 +61,7 @@ def _tangent(b: Builder, x: Register) -> Register:
 def _reducible_or_library(function: str, body: Body) -> Body:
     """`body`, with the C library's function for vectors that hold an argument past its reach."""
 
-    def whole(b: Builder, x: Register) -> Register:
+    def whole(b: IRBuilder, x: Register) -> Register:
         magnitude = b.absolute(x)
         far = (magnitude > REDUCIBLE) & (magnitude < INFINITY)
         return library_where(b, function, far, lambda: body(b, x), x)
@@ -74,13 +74,13 @@ vector_function("cos", "float")(_reducible_or_library("cosf", _cosine))
 vector_function("tan", "float")(_reducible_or_library("tanf", _tangent))
 
 
-def _odd_polynomial(b: Builder, x: Register, coefficients: tuple[float, ...]) -> Register:
+def _odd_polynomial(b: IRBuilder, x: Register, coefficients: tuple[float, ...]) -> Register:
     """x + x³ P(x²)."""
     square = x * x
     return b.fused(x * square, b.polynomial(square, coefficients), x)
 
 
-def _arc_sine_parts(b: Builder, x: Register) -> tuple[Register, Register, Register]:
+def _arc_sine_parts(b: IRBuilder, x: Register) -> tuple[Register, Register, Register]:
     """Three values, with m = |x|: whether m <= 1/2; asin(m) where it is; and elsewhere acos(m), as
     2 asin(sqrt((1 - m) / 2)).
     """
@@ -92,13 +92,13 @@ def _arc_sine_parts(b: Builder, x: Register) -> tuple[Register, Register, Regist
 
 
 @vector_function("asin", "float")
-def asin(b: Builder, x: Register) -> Register:
+def asin(b: IRBuilder, x: Register) -> Register:
     near, small, complement = _arc_sine_parts(b, x)
     return b.copy_sign(narrow(b, b.select(near, small, HALF_PI_HIGH - complement)), x)
 
 
 @vector_function("acos", "float")
-def acos(b: Builder, x: Register) -> Register:
+def acos(b: IRBuilder, x: Register) -> Register:
     near, small, complement = _arc_sine_parts(b, x)
     negative = widen(b, x) < 0.0
     signed = b.select(negative, -small, small)
@@ -107,7 +107,7 @@ def acos(b: Builder, x: Register) -> Register:
 
 
 @vector_function("atan", "float")
-def atan(b: Builder, x: Register) -> Register:
+def atan(b: IRBuilder, x: Register) -> Register:
     magnitude = widen(b, b.absolute(x))
     large = magnitude > 1.0
     inner = b.select(large, 1.0 / magnitude, magnitude)
@@ -116,7 +116,7 @@ def atan(b: Builder, x: Register) -> Register:
 
 
 @vector_function("atan2", "float")
-def atan2(b: Builder, y: Register, x: Register) -> Register:
+def atan2(b: IRBuilder, y: Register, x: Register) -> Register:
     """The angle of the point (x, y), all signs and infinities as IEEE 754 has them."""
     rise, run = widen(b, b.absolute(y)), widen(b, b.absolute(x))
     steep = rise > run
