@@ -27,7 +27,9 @@ microseconds a call.
 
 `print(fusewright.explain(f)(*args))` lists the breaks of a function, each with its line, its reason
 and what to change. `fusewright.compile(f, fullgraph=True)` makes the first one an error, whose text
-is shown below. `FUSEWRIGHT_LOG=breaks` prints them as they happen.
+is shown below. `FUSEWRIGHT_LOG=breaks` prints them as they happen. What runs around a break can be
+read, too: `fusewright.explain(f)(*args).graphs[0].python` is the function that calls the first
+graph, executes the statement, and returns the place where the next one goes on.
 
 This page is written by `python -m tools.graph_breaks_page`.
 """
