@@ -56,7 +56,7 @@ class BackwardPart:
     """Whether eager's backward frees something, so that a second one fails."""
 
     eager_saves: tuple[EagerSave, ...]
-    """What eager saves for these gradients, and `saved` does not name."""
+    """The tensors that eager saves for these gradients, and `saved` does not name."""
 
     @property
     def saved_nodes(self) -> list[fx.Node]:
@@ -95,7 +95,9 @@ def _part(partition: Partition, history: OutputHistory) -> BackwardPart:
     all_saved = list(zip(placeholders, partition.saved, strict=False))
     tangents = [placeholders[len(all_saved) + number] for number in history.tangents]
     gradients = [history.gradients[index] for index in history.inputs]
-    positions = {one.position: None for one in gradients if isinstance(one, FromGraph)}
+    positions = {
+        gradient.position: None for gradient in gradients if isinstance(gradient, FromGraph)
+    }
     outputs = [backward.outputs[position] for position in positions]
     own = dependents(backward.graph, tangents)
     needed = ancestors([*outputs, *(node for node in own if is_wanted(node))])
@@ -130,12 +132,14 @@ def _part(partition: Partition, history: OutputHistory) -> BackwardPart:
 def _eager_saves(
     joint: JointGraph, history: OutputHistory, saved: Sequence[FromInput | FromGraph]
 ) -> tuple[EagerSave, ...]:
-    """What eager saves for the gradients of `history` beside `saved`; tangents counted as there."""
+    """The tensors that eager saves for the gradients of `history` beside `saved`; tangents counted
+    as there.
+    """
     numbers = {tangent: number for number, tangent in enumerate(history.tangents)}
-    found = []
+    kept = []
     for save in joint.eager_saves:
         place = joint.results[save.place.index] if isinstance(save.place, Leaf) else save.place
-        tangents = frozenset(numbers[one] for one in save.tangents if one in numbers)
+        tangents = frozenset(numbers[position] for position in save.tangents if position in numbers)
         if tangents and place not in saved:
-            found.append(replace(save, tangents=tangents))
-    return tuple(found)
+            kept.append(replace(save, tangents=tangents))
+    return tuple(kept)

@@ -108,7 +108,7 @@ def _times(graph: AtenGraph) -> dict[fx.Node, int]:
     for node, position in positions.items():
         follows = node in last_steps or node.target is operator.getitem
         read = node.all_input_nodes if follows else ()
-        times[node] = max((times[one] for one in read), default=position)
+        times[node] = max((times[argument] for argument in read), default=position)
     return times
 
 
@@ -117,7 +117,7 @@ _LAYOUT_CHANGES: Final = (aten.clone.default, aten._unsafe_view.default)
 
 def output_segments(graph: AtenGraph) -> list[int]:
     """By output of a marked graph: the segment in which it is final."""
-    return [one.meta[_SEGMENT] if isinstance(one, fx.Node) else 0 for one in graph.outputs]
+    return [output.meta[_SEGMENT] if isinstance(output, fx.Node) else 0 for output in graph.outputs]
 
 
 @record
@@ -217,18 +217,18 @@ class _Cut:
             for output in returned:
                 if isinstance(output, fx.Node) and output not in self._own[number]:
                     self._read[number][output] = None
-        given = self._given
-        found = []
+        handed = self._given
+        segments = []
         for number in range(self._count):
             later = {node for read in self._read[number + 1 :] for node in read}
-            segment, given = self._segment(number, given, later)
-            found.append(segment)
-        return found
+            segment, handed = self._segment(number, handed, later)
+            segments.append(segment)
+        return segments
 
     def _needed(self) -> set[fx.Node]:
         """The nodes that lead to a gradient, or have an effect."""
         needed: set[fx.Node] = set()
-        stack = [one for one in self._graph.outputs if isinstance(one, fx.Node)]
+        stack = [output for output in self._graph.outputs if isinstance(output, fx.Node)]
         stack += [node for node in self._graph.graph.nodes if is_wanted(node)]
         while stack:
             node = stack.pop()
@@ -251,18 +251,18 @@ class _Cut:
         self._own[number][node] = None
 
     def _segment(
-        self, number: int, given: list[fx.Node], later: set[fx.Node]
+        self, number: int, handed: list[fx.Node], later: set[fx.Node]
     ) -> tuple[Segment, list[fx.Node]]:
         """A segment, and what it hands to the next one."""
         own, read, returned = self._own[number], self._read[number], self._returned[number]
         outputs = [node for node in returned if node not in read or node in self._saved]
         crossing = [node for node in own if node in later and node not in outputs]
         saved = [node for node in self._saved if node in read]
-        reads = [place for place, node in enumerate(given) if node in read]
+        reads = [place for place, node in enumerate(handed) if node in read]
         returns = [*outputs, *crossing]
-        inputs = [*saved, *(given[place] for place in reads), *self._sizes]
+        inputs = [*saved, *(handed[place] for place in reads), *self._sizes]
         graph = subgraph(list(own), inputs, returns, frozenset(self._saved))
-        places = {node: place for place, node in reversed([*enumerate([*returns, *given])])}
+        places = {node: place for place, node in reversed([*enumerate([*returns, *handed])])}
         passed = [node for node in places if node in later and node not in self._saved]
         segment = Segment(
             graph=AtenGraph(graph=graph, constants=constants_of(graph, self._graph.constants)),

@@ -156,7 +156,7 @@ def _record(recorder: Recorder, call: SubprogramCall) -> Any:
     """Record a call without gradients."""
     name = call.flow.name
     lifted = list(tensors(call.outside))
-    numbers = symbols_as_numbers([call.given, call.outside])
+    numbers = symbols_as_numbers([call.tensors, call.outside])
     functions = [
         Tracing(recorder, module, [*lifted, *numbers], own)
         for module, own in zip(call.flow.modules, places(call.outside, numbers), strict=True)
@@ -168,7 +168,7 @@ def _record(recorder: Recorder, call: SubprogramCall) -> Any:
         name, graphs, [function.structure for function in functions], call.shape
     )
     results = tuple(tensors(result))
-    recorder.record_call(target, (*call.given, *numbers), {}, results)
+    recorder.record_call(target, (*call.tensors, *numbers), {}, results)
     return result
 
 
@@ -233,7 +233,7 @@ def _record_with_gradients(recorder: Recorder, call: SubprogramCall) -> Any:
         return _record_backward(recorder, call, tangents)
 
     tracked = [number for number, fake in enumerate(fakes) if fake.is_floating_point()]
-    return filled(structure, differentiable(recorder, fakes, tracked, backward, call.given))
+    return filled(structure, differentiable(recorder, fakes, tracked, backward, call.tensors))
 
 
 def _record_backward(
@@ -242,10 +242,10 @@ def _record_backward(
     """Record the gradients of a condition; one for each tensor that it is given, None where there
     is none.
     """
-    predicate, *operands = call.given
+    predicate, *operands = call.tensors
     wanted = [number for number, operand in enumerate(operands) if operand.requires_grad]
     count = len(operands) - sum(1 for _ in tensors(call.outside))
-    numbers = symbols_as_numbers([call.given, call.outside])
+    numbers = symbols_as_numbers([call.tensors, call.outside])
     values = [*operands, *numbers]
     graphs = []
     with torch_compat.without_modes():

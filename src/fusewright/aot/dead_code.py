@@ -41,12 +41,12 @@ def remove_dead_code(graph: fx.Graph, tangents: Iterable[fx.Node] = ()) -> int:
 
 def dependents(graph: fx.Graph, nodes: Iterable[fx.Node]) -> set[fx.Node]:
     """`nodes`, and all that is computed from them."""
-    found = set(nodes)
-    if found:
+    reached = set(nodes)
+    if reached:
         for node in graph.nodes:
-            if any(value in found for value in node.all_input_nodes):
-                found.add(node)
-    return found
+            if any(value in reached for value in node.all_input_nodes):
+                reached.add(node)
+    return reached
 
 
 def has_effect(node: fx.Node) -> bool:

@@ -69,19 +69,19 @@ def record_eager(
     recorder.record_call(
         EagerCall(forward, name, may_raise=True), tuple(arguments), {}, (*results, kept)
     )
-    wanted = [number for number, one in enumerate(arguments) if one.requires_grad]
+    wanted = [number for number, argument in enumerate(arguments) if argument.requires_grad]
 
-    def gradients(*given: Any) -> tuple[Any, ...]:
-        found = backward(*given)
-        return tuple([found[number] for number in wanted])
+    def gradients(*values: Any) -> tuple[Any, ...]:
+        results = backward(*values)
+        return tuple([results[number] for number in wanted])
 
     def record_backward(tangents: Sequence[Any]) -> tuple[Any, ...]:
         likes = [arguments[number] for number in wanted]
-        found = [empty(recorder, one.shape, one.dtype, one.device) for one in likes]
+        fakes = [empty(recorder, like.shape, like.dtype, like.device) for like in likes]
         call = EagerCall(gradients, f"{name}Backward")
-        recorder.record_call(call, (*saved, *tangents, kept), {}, tuple(found))
-        by_number = dict(zip(wanted, found, strict=True))
+        recorder.record_call(call, (*saved, *tangents, kept), {}, tuple(fakes))
+        by_number = dict(zip(wanted, fakes, strict=True))
         return tuple([by_number.get(number) for number in range(len(arguments))])
 
-    tracked = [k for k, one in enumerate(results) if one.is_floating_point()]
+    tracked = [k for k, result in enumerate(results) if result.is_floating_point()]
     return differentiable(recorder, results, tracked, record_backward, arguments)

@@ -36,8 +36,8 @@ def record_embedding_bag(recorder: Recorder, function: Any, arguments: Sequence[
         arguments
     )
     tensors = [table] if weights is None else [table, weights]
-    wants_gradients = torch.is_grad_enabled() and any(one.requires_grad for one in tensors)
-    is_plain = all(torch_compat.unwrapped(one) is one for one in (*tensors, indices))
+    wants_gradients = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+    is_plain = all(torch_compat.unwrapped(tensor) is tensor for tensor in (*tensors, indices))
     if not wants_gradients or not is_plain:
         return recorder.fakes.call(function, arguments, {})
     if sparse or max_norm is not None:
@@ -46,7 +46,7 @@ def record_embedding_bag(recorder: Recorder, function: Any, arguments: Sequence[
         bags, length = indices.shape
         offsets = torch.arange(0, bags * length, length or 1, device=indices.device)[:bags]
         indices = indices.reshape(-1)
-        tensors[1:] = [one.reshape(-1) for one in tensors[1:]]
+        tensors[1:] = [tensor.reshape(-1) for tensor in tensors[1:]]
     is_weighted = weights is not None
     is_refused = mode not in _MODES or (is_weighted and mode != "sum")
     if offsets is None or indices.dim() != 1 or is_refused:
@@ -59,9 +59,9 @@ def record_embedding_bag(recorder: Recorder, function: Any, arguments: Sequence[
     )
     count = offsets.shape[0] - int(has_end)
     result = empty(recorder, (count, table.shape[1]), table.dtype, table.device)
-    given = (indices, offsets, *tensors)
+    inputs = (indices, offsets, *tensors)
     functions = call.forward, call.backward
-    (bags,) = record_eager(recorder, "embedding_bag", functions, given, [result], given)
+    (bags,) = record_eager(recorder, "embedding_bag", functions, inputs, [result], inputs)
     return bags
 
 

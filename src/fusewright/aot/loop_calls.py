@@ -41,7 +41,7 @@ class LoopCall:
 
         self.carried = carried
         self.sliced = sliced
-        """How many of the arguments those are."""
+        """The number of arguments that are sliced."""
 
         self.reverse = reverse
         """Whether the last slices come first."""
@@ -54,25 +54,27 @@ class LoopCall:
 
     @property
     def graphs(self) -> tuple[AtenGraph, ...]:
-        """What is to be compiled."""
+        """The graphs that are to be compiled."""
         return (self.step,)
 
-    def __call__(self, *given: Any) -> tuple[torch.Tensor, ...]:
+    def __call__(self, *inputs: Any) -> tuple[torch.Tensor, ...]:
         """By eager operators."""
-        return self.running([with_results(one, interpreter(one)) for one in self.graphs])(*given)
+        return self.running([with_results(graph, interpreter(graph)) for graph in self.graphs])(
+            *inputs
+        )
 
     def running(self, runs: Sequence[Run]) -> Callable[..., tuple[torch.Tensor, ...]]:
         """The call, given what runs each of the graphs."""
         step = in_layout(self.step, runs[0])
 
-        def call(*given: Any) -> tuple[torch.Tensor, ...]:
-            return scan(step, given, self.carried, self.sliced, self.stacked, self.reverse)
+        def call(*inputs: Any) -> tuple[torch.Tensor, ...]:
+            return scan(step, inputs, self.carried, self.sliced, self.stacked, self.reverse)
 
         return call
 
     @property
     def roles(self) -> tuple[str, ...]:
-        """What each graph is to the loop."""
+        """The name of each graph's part in the loop."""
         return ("step",)
 
     def line(self, call: CallProgram, blocks: Sequence[Block]) -> Line:
@@ -98,14 +100,14 @@ def _without_duplicates(
     """
     outputs = list(step.outputs)
     kept = outputs[:carried]
-    known = {_copied(node): number for number, node in enumerate(kept)}
+    place_of = {_copied(node): number for number, node in enumerate(kept)}
     positions = []
     for position in stacked:
         if position < carried:
             positions.append(position)
             continue
         node = outputs[position - carried]
-        place = known.setdefault(_copied(node), len(kept))
+        place = place_of.setdefault(_copied(node), len(kept))
         positions.append(carried + place)
         kept += [node] if place == len(kept) else []
     step.graph.output_node().args = (tuple(kept),)
@@ -143,8 +145,8 @@ class WhileCall(LoopCall):
     def running(self, runs: Sequence[Run]) -> Callable[..., tuple[torch.Tensor, ...]]:
         step, condition = map(in_layout, self.graphs, runs)
 
-        def call(*given: Any) -> tuple[torch.Tensor, ...]:
-            return while_loop(condition, step, given, self.carried, self.stacked)
+        def call(*inputs: Any) -> tuple[torch.Tensor, ...]:
+            return while_loop(condition, step, inputs, self.carried, self.stacked)
 
         return call
 

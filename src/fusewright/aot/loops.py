@@ -59,11 +59,11 @@ class _Step:
     there is one.
     """
 
-    given: Sequence[Any]
+    tensors: Sequence[Any]
     """The tensors that the loop is called with: what is carried, what is sliced, and the rest."""
 
     numbers: Sequence[Any]
-    """What follows them."""
+    """The numbers that follow the tensors."""
 
     inputs: Sequence[Any]
     """Fakes and numbers that a step takes."""
@@ -79,18 +79,18 @@ def record_scan(recorder: Recorder, call: SubprogramCall) -> Any:
         return control_flow.scan_by_steps(control_flow.called(module, own), *call.arguments)
     init, xs, dim, reverse = [*call.arguments, 0, False][:4]
     carried = list(tensors(init))
-    sliced = [one.movedim(dim, 0) if dim else one for one in tensors(xs)]
+    sliced = [tensor.movedim(dim, 0) if dim else tensor for tensor in tensors(xs)]
     step, (structure,) = _step(recorder, call, carried, sliced)
-    given = step.given
-    if torch.is_grad_enabled() and any(one.requires_grad for one in given):
+    inputs = step.tensors
+    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs):
         results = _record_with_gradients(recorder, step, reverse)
     else:
         graph = _traced(recorder, step, step.modules[0])
         stacked = range(2 * step.carried, step.carried + len(graph.outputs))
         target = LoopCall(graph, step.carried, step.sliced, stacked, reverse)
-        results = _record_loop(recorder, target, step.inputs, [*given, *step.numbers])
+        results = _record_loop(recorder, target, step.inputs, [*inputs, *step.numbers])
     last = results[: step.carried]
-    stacks = [control_flow.moved(one, dim) for one in results[step.carried :]]
+    stacks = [control_flow.moved(tensor, dim) for tensor in results[step.carried :]]
     return filled(structure, [*last, *stacks])
 
 
@@ -111,26 +111,26 @@ def _step(
     """The step of a loop, and by function of the call the structure of its results."""
     fakes = recorder.fakes
     outside = list(tensors(call.outside))
-    numbers = symbols_as_numbers([sliced, call.given, call.outside])
+    numbers = symbols_as_numbers([sliced, call.tensors, call.outside])
     inputs = [
-        *[like(one, fakes) for one in carried],
-        *[_like_slice(recorder, one) for one in sliced],
-        *[like(one, fakes) for one in (*outside, *numbers)],
+        *[like(tensor, fakes) for tensor in carried],
+        *[_like_slice(recorder, tensor) for tensor in sliced],
+        *[like(tensor, fakes) for tensor in (*outside, *numbers)],
     ]
     count = len(carried) + len(sliced)
-    found = [
+    results = [
         from_all(module, len(inputs), [*range(count), *(count + place for place in own)])
         for module, own in zip(call.flow.modules, places(call.outside, numbers), strict=True)
     ]
     step = _Step(
-        modules=[module for module, _ in found],
-        given=[*carried, *sliced, *outside],
+        modules=[module for module, _ in results],
+        tensors=[*carried, *sliced, *outside],
         numbers=numbers,
         inputs=inputs,
         carried=len(carried),
         sliced=len(sliced),
     )
-    return step, [structure for _, structure in found]
+    return step, [structure for _, structure in results]
 
 
 def _traced(recorder: Recorder, step: _Step, module: fx.GraphModule) -> AtenGraph:
@@ -167,7 +167,7 @@ def _record_loop(
     """Record a loop whose step takes `inputs`; gives its results."""
     before = inputs[: target.carried]
     values = [*before, *(node.meta["val"] for node in target.step.outputs)]
-    results = [like(one, recorder.fakes) for one in before]
+    results = [like(tensor, recorder.fakes) for tensor in before]
     for value in (values[position] for position in target.stacked):
         if isinstance(target, WhileCall) or isinstance(value, Opaque):
             results.append(Opaque())
@@ -195,20 +195,20 @@ def _record_with_gradients(recorder: Recorder, step: _Step, reverse: bool) -> li
     if condition:
         check = _traced(recorder, step, condition[0])
         target = WhileCall(forward, step.carried, stacked, check)
-    found = _record_loop(recorder, target, step.inputs, [*step.given, *step.numbers])
-    columns = dict(zip(stacked, found[step.carried :], strict=True))
+    results = _record_loop(recorder, target, step.inputs, [*step.tensors, *step.numbers])
+    columns = dict(zip(stacked, results[step.carried :], strict=True))
 
     def record_backward(tangents: Sequence[Any]) -> tuple[Any, ...]:
         return backward.record(recorder, tangents, columns, not reverse)
 
     tracked = {*partition.joint.tangents, *(backward.chained if condition else ())}
-    return differentiable(recorder, found[:count], tracked, record_backward, step.given)
+    return differentiable(recorder, results[:count], tracked, record_backward, step.tensors)
 
 
 def _differentiated(recorder: Recorder, step: _Step) -> Partition:
     """The step and its gradient, apart. What is carried is tracked if it ever is."""
     inputs = step.inputs
-    tracked = {k for k, one in enumerate(step.given) if one.requires_grad}
+    tracked = {k for k, tensor in enumerate(step.tensors) if tensor.requires_grad}
     while True:
         for k in tracked:
             inputs[k].requires_grad_()
@@ -221,10 +221,10 @@ def _differentiated(recorder: Recorder, step: _Step) -> Partition:
                 recorder.decompositions,
                 verify=recorder.verify,
             )
-        found = {position for position in joint.tangents if position < step.carried}
-        if found <= tracked:
+        carried = {position for position in joint.tangents if position < step.carried}
+        if carried <= tracked:
             break
-        tracked |= found
+        tracked |= carried
     _refuse_writes([*joint.bases, *joint.mutated_inputs])
     joint = replace(joint, constants=clean_up(joint, verify=recorder.verify))
     return min_cut_rematerialization_partition(joint)
@@ -246,7 +246,7 @@ class ZerosLike:
 
 @record
 class Kept:
-    """What the scan stacks at this position of `LoopCall.stacked`."""
+    """The stack that the scan makes at this position of `LoopCall.stacked`."""
 
     position: int
 
@@ -264,10 +264,12 @@ class _Backward:
 
     graph: AtenGraph
     inputs: Sequence[Any]
-    """What a step of this takes: fakes and numbers."""
+    """The fakes and numbers that a step of the backward takes."""
 
     sources: Sequence[Any]
-    """What it is called with: a `GradientOf`, `ZerosLike`, `Kept`, `FromInput` or a number each."""
+    """The source of each of its arguments: a `GradientOf`, `ZerosLike`, `Kept`, `FromInput` or a
+    number each.
+    """
 
     carried: int
     sliced: int
@@ -284,7 +286,7 @@ class _Backward:
 
     @property
     def kept(self) -> list[int]:
-        """What the loop has to stack for it."""
+        """The positions of values that the loop has to stack for it."""
         return [source.position for source in self.sources if isinstance(source, Kept)]
 
     def record(
@@ -298,29 +300,29 @@ class _Backward:
 
         `tangents`: the gradients of the loop's results; `columns`: its stacks.
         """
-        given = self.step.given
+        inputs = self.step.tensors
 
         def value(source: Any) -> Any:
             match source:
                 case GradientOf(result):
                     return tangents[result]
                 case ZerosLike(index):
-                    return torch.zeros_like(given[index])
+                    return torch.zeros_like(inputs[index])
                 case Kept(position):
                     return columns[position]
                 case FromInput(index):
-                    return given[index]
+                    return inputs[index]
             return source
 
         arguments = list(map(value, self.sources))
         stacked = range(2 * self.carried, self.carried + len(self.graph.outputs))
         target = LoopCall(self.graph, self.carried, self.sliced, stacked, reverse)
-        found = _record_loop(recorder, target, self.inputs, arguments)
-        of_inputs = dict(zip(self.gradients, found, strict=False))
-        stacks = [*arguments, *found]
+        results = _record_loop(recorder, target, self.inputs, arguments)
+        of_inputs = dict(zip(self.gradients, results, strict=False))
+        stacks = [*arguments, *results]
         for index, (sum_, positions) in self.sums.items():
             of_inputs[index] = sum_.of_stacks(*[stacks[position] for position in positions])
-        return tuple([of_inputs.get(index) for index in range(len(given))])
+        return tuple([of_inputs.get(index) for index in range(len(inputs))])
 
 
 @record
@@ -361,7 +363,7 @@ def _backward(step: _Step, partition: Partition) -> _Backward:
     sums = _sums(step, partition, [entry.node for entry in (*carried, *slices)])
     summed = [k for k in wanted if k >= first_shared and k not in sums]
     at_hand = {entry.node for entry in slices}
-    factors = [one for sum_ in sums.values() for one in sum_.factors if one not in at_hand]
+    factors = [factor for sum_ in sums.values() for factor in sum_.factors if factor not in at_hand]
     factors = list(dict.fromkeys(factors))
     carried += [_Entry(ZerosLike(k), inputs[k]) for k in summed]
 
@@ -378,7 +380,7 @@ def _backward(step: _Step, partition: Partition) -> _Backward:
         sliced=len(slices),
         chained=chained,
         gradients=[*chained, *summed, *sliced],
-        sums={k: (one, [stacks[node] for node in one.factors]) for k, one in sums.items()},
+        sums={k: (sum_, [stacks[node] for node in sum_.factors]) for k, sum_ in sums.items()},
     )
 
 
@@ -386,24 +388,26 @@ def _sums(step: _Step, partition: Partition, varying: Sequence[fx.Node | None]) 
     """By input that all steps share: how its gradient is summed behind the loop, where it can be
     from stacks of what is computed from `varying`. The stacks of a while loop are not at hand.
     """
-    found: dict[int, Sum] = {}
+    sums: dict[int, Sum] = {}
     of_steps = dependent(varying) if step.sliced else set()
     for k, place in enumerate(partition.joint.gradients):
         if isinstance(place, FromGraph) and k >= step.carried + step.sliced:
             node = partition.backward.outputs[place.position]
             sum_ = sum_over_steps(node, of_steps)
-            found.update({k: sum_} if sum_ else {})
-    return found
+            sums.update({k: sum_} if sum_ else {})
+    return sums
 
 
 def _saved_entries(step: _Step, partition: Partition) -> tuple[list[_Entry], list[_Entry]]:
-    """What a step's backward takes of its forward: slices, and what all steps share, tensors and
-    then all numbers.
+    """The values that a step's backward takes of its forward: slices, and what all steps share,
+    tensors and then all numbers.
     """
     slices: list[_Entry] = []
     shared: list[_Entry] = []
     numbers: dict[Any, _Entry] = {
-        FromInput(k): _Entry(one, one) for k, one in enumerate(step.inputs) if is_number(one)
+        FromInput(k): _Entry(number, number)
+        for k, number in enumerate(step.inputs)
+        if is_number(number)
     }
     for place, node in zip(partition.saved, partition.backward.placeholders, strict=False):
         value = node.meta["val"]
@@ -448,15 +452,15 @@ def _gradient_graph(
     def gradient(index: int) -> fx.Node:
         match joint.gradients[index]:
             case FromGraph(position):
-                found: fx.Node = copied[position]
+                node: fx.Node = copied[position]
             case FromInput(position):
-                found = places[tangents[position]]
+                node = places[tangents[position]]
             case None:
                 return _call(graph, aten.zeros_like.default, inputs[chained.index(index)])
-        if found in taken or found.op == "placeholder":
-            found = _call(graph, aten.clone.default, found)
-        taken.add(found)
-        return found
+        if node in taken or node.op == "placeholder":
+            node = _call(graph, aten.clone.default, node)
+        taken.add(node)
+        return node
 
     outputs = [gradient(index) for index in chained]
     for before, index in zip(inputs[len(chained) :], summed, strict=False):

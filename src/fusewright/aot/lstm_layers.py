@@ -80,7 +80,7 @@ def _record_layer(recorder: Recorder, op: Any, arguments: Any) -> tuple[Any, ...
 
 def _record_layer_backward(recorder: Recorder, op: Any, arguments: Any) -> Any:
     likes = arguments[:7]  # the inputs, the weights and biases, and the first states
-    gradients = tuple([empty(recorder, one.shape, one.dtype, one.device) for one in likes])
+    gradients = tuple([empty(recorder, like.shape, like.dtype, like.device) for like in likes])
     call = EagerCall(_layer_backward, "lstm_layerBackward")
     recorder.record_call(call, arguments, {}, gradients)
     return gradients
@@ -88,7 +88,9 @@ def _record_layer_backward(recorder: Recorder, op: Any, arguments: Any) -> Any:
 
 def _layer(*arguments: Any) -> tuple[Any, ...]:
     """The results of a layer, and its workspace, which torch makes only while gradients are on."""
-    inputs = [one.detach() if isinstance(one, Tensor) else one for one in arguments]
+    inputs = [
+        argument.detach() if isinstance(argument, Tensor) else argument for argument in arguments
+    ]
     with torch.enable_grad():
         *results, workspace = aten.mkldnn_rnn_layer.default(*inputs)
     return *results, (workspace,)

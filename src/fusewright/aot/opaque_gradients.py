@@ -51,7 +51,9 @@ def _run(
     gradients = result if isinstance(result, tuple) else (result,)
     wanted = [gradient for gradient, is_needed in zip(gradients, needed, strict=False) if is_needed]
     memory = {torch_compat.storage_key(tensor) for tensor in tensors(arguments)}
-    return tuple([_own(one, like, memory) for one, like in zip(wanted, likes, strict=True)])
+    return tuple(
+        [_own(gradient, like, memory) for gradient, like in zip(wanted, likes, strict=True)]
+    )
 
 
 def _own(gradient: torch.Tensor | None, like: Geometry, memory: set[int]) -> torch.Tensor:
@@ -82,7 +84,7 @@ def watch_formulas(recorder: Recorder, nodes: Iterable[Any]) -> None:
 
 
 def _gradients(recorder: Recorder, reference: Any, *tangents: Any) -> Any:
-    """What the engine gets from a formula: recorded in its parts, or else as a whole."""
+    """The gradients that the engine gets from a formula: recorded in its parts, or as a whole."""
     node = reference()
     recorded = len(recorder.graph.nodes)
     try:
@@ -101,9 +103,9 @@ def _reads_values(error: Exception) -> bool:
 def _erase_since(recorder: Recorder, count: int) -> None:
     """Erase the operators behind the first `count` nodes that nothing uses."""
     before = list(recorder.graph.nodes)
-    known = set(before[:count])
+    kept = set(before[:count])
     for node in reversed(before[count:]):
-        is_part = known.issuperset(node.all_input_nodes) and "getitem" in node.name
+        is_part = kept.issuperset(node.all_input_nodes) and "getitem" in node.name
         computes = isinstance(node.meta.get("val"), (torch.Tensor, tuple, list))
         if node.op == "call_function" and computes and not node.users and not is_part:
             recorder.graph.erase_node(node)
@@ -122,5 +124,5 @@ def _record_whole(recorder: Recorder, node: Any, tangents: Sequence[Any]) -> tup
     run = functools.partial(_run, formula, tuple(needed), taken)
     results = [empty(recorder, *like) for like in likes]
     recorder.record_call(EagerCall(run, type(node).__name__), tuple(arguments), {}, tuple(results))
-    found = iter(results)
-    return tuple(next(found) if needs else None for needs in needed)
+    gradients = iter(results)
+    return tuple(next(gradients) if needs else None for needs in needed)

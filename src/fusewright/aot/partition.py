@@ -75,17 +75,18 @@ class Halves:
     """The nodes of a joint graph, by when they have to be computed; ordered as in the graph."""
 
     forward: dict[fx.Node, None]
-    """What the program's outputs need, and what has effects."""
+    """The nodes that the program's outputs need, and those with effects."""
 
     backward: dict[fx.Node, None]
-    """What else the gradients need, and what has effects there."""
+    """The other nodes that the gradients need, and those with effects there."""
 
     early: dict[fx.Node, None]
     """The part of `backward` that depends on no tangent: it may be computed in forward, and saved.
     """
 
     late_effects: tuple[fx.Node, ...]
-    """What has effects, and depends on a tangent: a check in the formula of a gradient, say."""
+    """The nodes with effects that depend on a tangent: a check in the formula of a gradient, say.
+    """
 
 
 def find_halves(joint: JointGraph) -> Halves:
@@ -111,23 +112,23 @@ def find_halves(joint: JointGraph) -> Halves:
     )
 
 
-def ancestors(nodes: Iterable[Any], known: Iterable[fx.Node] = ()) -> dict[fx.Node, None]:
+def ancestors(nodes: Iterable[Any], others: Iterable[fx.Node] = ()) -> dict[fx.Node, None]:
     """`nodes` and all that they are computed from, as far as `known` values."""
-    found: dict[fx.Node, None] = {}
-    boundary = set(known)
+    reached: dict[fx.Node, None] = {}
+    boundary = set(others)
     stack = [node for node in nodes if isinstance(node, fx.Node)]
     while stack:
         node = stack.pop()
-        if node not in found:
-            found[node] = None
+        if node not in reached:
+            reached[node] = None
             if node not in boundary:
                 stack.extend(node.all_input_nodes)
-    return found
+    return reached
 
 
 def saved_in_place_of(node: fx.Node) -> fx.Node:
-    """What to save where `node` is needed: for a view of no fewer bytes, or of an input, what it is
-    a view of.
+    """The node to save where `node` is needed: for a view of no fewer bytes, or of an input, what
+    it is a view of.
     """
     while (source := view_source(node)) is not None:
         held = memory_owner(node).op in ("placeholder", "get_attr")

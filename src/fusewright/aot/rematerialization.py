@@ -43,7 +43,7 @@ from fusewright.torch_compat import OpOverload
 
 
 class Cost(IntEnum):
-    """What computing a value again costs, in steps of what a smaller budget allows."""
+    """The cost of computing a value again, in steps of what a smaller budget allows."""
 
     FREE = 0
     """Nothing: backward's own kernels compute it on the way."""
@@ -66,7 +66,7 @@ def _draws(graph: fx.Graph) -> bool:
     for node in graph.nodes:
         if isinstance(node.target, OpOverload) and torch_compat.has_effect(node.target):
             return True
-        if any(_draws(one.graph) for one in getattr(node.target, "graphs", ())):
+        if any(_draws(subgraph.graph) for subgraph in getattr(node.target, "graphs", ())):
             return True
     return False
 
@@ -118,8 +118,8 @@ class _Chooser:
     def __init__(self, joint: JointGraph) -> None:
         self.joint = joint
         self.halves: Halves = find_halves(joint)
-        known = {**self.halves.forward, **self.halves.early}
-        ordered = [node for node in joint.graph.nodes if node in known]
+        available = {**self.halves.forward, **self.halves.early}
+        ordered = [node for node in joint.graph.nodes if node in available]
         self.positions = {node: index for index, node in enumerate(ordered)}
         self.read = self._read_by_backward()
         self.needed = self._needed()
@@ -153,26 +153,28 @@ class _Chooser:
         """
         seeking = [node for node in self.halves.backward if facts(node.target).seeks_equals]
         stack = [operand for node in seeking for operand in node.all_input_nodes]
-        found: set[fx.Node] = set()
+        nodes: set[fx.Node] = set()
         while stack:
             node = saved_in_place_of(stack.pop())
             value = node.meta.get("val")
             if node in self.halves.early:
                 stack.extend(node.all_input_nodes)
             elif isinstance(value, torch.Tensor) and value.dtype.is_floating_point:
-                found.add(node)
-        return found
+                nodes.add(node)
+        return nodes
 
     def _needed(self) -> list[fx.Node]:
-        """What those are computed from, and they themselves, in order; constants left out."""
-        found: set[fx.Node] = set()
+        """The nodes that the sought ones are computed from, and these, in order; constants left
+        out.
+        """
+        nodes: set[fx.Node] = set()
         stack = list(self.read)
         while stack:
             node = stack.pop()
-            if node not in found and node.op != "get_attr":
-                found.add(node)
+            if node not in nodes and node.op != "get_attr":
+                nodes.add(node)
                 stack.extend(node.all_input_nodes)
-        return sorted(found, key=self.positions.__getitem__)
+        return sorted(nodes, key=self.positions.__getitem__)
 
     def _cost(self, node: fx.Node) -> Cost:
         if node.op == "placeholder":
@@ -207,7 +209,9 @@ class _Chooser:
             return Cost.FREE
         if isinstance(node.target, EagerCall) and "checkpoint" not in node.meta:
             return Cost.LIBRARY
-        in_region = "checkpoint" in node.meta and not any(_draws(one.graph) for one in graphs)
+        in_region = "checkpoint" in node.meta and not any(
+            _draws(subgraph.graph) for subgraph in graphs
+        )
         return Cost.FREE if in_region else Cost.FORBIDDEN
 
     def _leaves_its_region(self, node: fx.Node) -> bool:
@@ -240,7 +244,7 @@ class _Chooser:
         return list(self.joint.graph.find_nodes(op="placeholder"))
 
     def _price(self, node: fx.Node) -> int:
-        """What saving `node` costs. Nothing, if eager saves it as well. Inputs are there anyway,
+        """The cost of saving `node`. Nothing, if eager saves it as well. Inputs are there anyway,
         unless they are written to; but those that were computed before the graph would be kept
         alive, and the program may write to them in place before backward, since eager does not
         mind.
@@ -278,20 +282,20 @@ class _Chooser:
 
 
 RELUCTANCE = 4
-"""How many bytes are rather saved than one of an input that eager does not save."""
+"""The number of bytes that are rather saved than one of an input that eager does not save."""
 
 
 def _saved_by_eager(joint: JointGraph) -> set[fx.Node]:
     """The inputs and results that eager saves."""
     inputs = list(joint.graph.find_nodes(op="placeholder"))
-    found = set()
+    saved = set()
     for save in joint.eager_saves:
         match save.place:
             case FromInput(index):
-                found.add(inputs[index])
+                saved.add(inputs[index])
             case Leaf(number) if isinstance(spec := joint.results[number], FromGraph):
-                found.add(joint.outputs[spec.position])
-    return found
+                saved.add(joint.outputs[spec.position])
+    return saved
 
 
 def is_fused(node: fx.Node) -> bool:

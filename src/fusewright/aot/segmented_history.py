@@ -54,7 +54,7 @@ from fusewright.records import record
 
 @record(frozen=False)
 class Handed:
-    """What the backward of one segment hands to that of the next."""
+    """The values that the backward of one segment hands to that of the next."""
 
     absent: frozenset[int]
     """The numbers of the tangents that are not there."""
@@ -123,11 +123,11 @@ class SegmentedHistory:
 
         for number, gradient in enumerate(part.gradients):
             self._inputs[self._segment_of(gradient, count - 1)].append(number)
-        self._saved = [one.saved for one in self._segments(part.graph)]
+        self._saved = [segment.saved for segment in self._segments(part.graph)]
         """By segment: the numbers, among the part's saved values, of those that its node saves."""
 
         parts = [self._node_part(number, joint.tangents) for number in range(count)]
-        self.plans = [HistoryPlan(one, compile_backward) for one in parts]
+        self.plans = [HistoryPlan(segment, compile_backward) for segment in parts]
 
     def _segment_of(self, gradient: FromInput | FromGraph | None, last: int) -> int:
         match gradient:
@@ -161,12 +161,12 @@ class SegmentedHistory:
         ]
 
     def _node_part(self, number: int, tangents: Sequence[int]) -> BackwardPart:
-        """What the node of a segment saves, and leads to. `tangents`: the positions of the outputs
-        that have a history.
+        """The part of the backward that the node of a segment is. `tangents`: the positions of the
+        outputs that have a history.
         """
         part, is_first = self._part, number == 0
-        nodes = [part.saved_nodes[one] for one in self._saved[number]]
-        saved = tuple(part.saved[one] for one in self._saved[number])
+        nodes = [part.saved_nodes[index] for index in self._saved[number]]
+        saved = tuple(part.saved[index] for index in self._saved[number])
         own = part.outputs if is_first else ()
         others = {FromGraph(position) for position in tangents if position not in own}
         buffers = [
@@ -180,8 +180,8 @@ class SegmentedHistory:
             saved=saved,
             outputs=own,
             outputs_of_others=tuple(k for k, place in enumerate(buffers) if place in others),
-            inputs=tuple(part.inputs[one] for one in self._inputs[number]),
-            gradients=tuple(part.gradients[one] for one in self._inputs[number]),
+            inputs=tuple(part.inputs[index] for index in self._inputs[number]),
+            gradients=tuple(part.gradients[index] for index in self._inputs[number]),
             is_freed=part.is_freed,
             eager_saves=part.eager_saves if is_first else (),
         )
@@ -201,13 +201,13 @@ class SegmentedHistory:
         """The segments for calls in which the tangents `absent`, by number, are not there, compiled
         when first asked for. Backward may run in compiled code.
         """
-        known = self._backwards.get(absent)
-        if known is None:
+        compiled = self._backwards.get(absent)
+        if compiled is None:
             with self._lock:
-                known = self._backwards.get(absent)
-                if known is None:
-                    known = self._backwards[absent] = self._compiled(absent)
-        return known
+                compiled = self._backwards.get(absent)
+                if compiled is None:
+                    compiled = self._backwards[absent] = self._compiled(absent)
+        return compiled
 
     def _compiled(self, absent: frozenset[int]) -> SegmentedBackward:
         partial = backward_without(self._part.graph, len(self._part.saved), absent)
@@ -232,13 +232,13 @@ class SegmentedHistory:
                     return segment.gradients[numbers[position]]
             return None
 
-        saved = tuple(own.index(one) for one in segment.saved)
-        nodes = [self._part.saved_nodes[one] for one in own]
+        saved = tuple(own.index(index) for index in segment.saved)
+        nodes = [self._part.saved_nodes[index] for index in own]
         tensors = [k for k, node in enumerate(nodes) if isinstance(node.meta["val"], torch.Tensor)]
         computes = any(node.op not in ("placeholder", "output") for node in graph.graph.nodes)
-        gradients = tuple(place(self._part.gradients[one]) for one in self._inputs[number])
-        places = [one for one in (*gradients, *segment.passes) if one is not None]
-        kept = {one - len(graph.outputs) for one in places}
+        gradients = tuple(place(self._part.gradients[index]) for index in self._inputs[number])
+        places = [index for index in (*gradients, *segment.passes) if index is not None]
+        kept = {index - len(graph.outputs) for index in places}
         return SegmentBackward(
             run=disable(self._compile_backward(graph)) if computes else _nothing,
             saved=saved,
@@ -246,12 +246,12 @@ class SegmentedHistory:
             reads=segment.reads,
             gradients=gradients,
             passes=segment.passes,
-            keeps=frozenset(one for one in kept if one >= 0),
+            keeps=frozenset(index for index in kept if index >= 0),
         )
 
 
 def _nothing(inputs: list[Any]) -> tuple[()]:
-    """What a segment computes whose gradients are all absent."""
+    """The results of a segment whose gradients are all absent: none."""
     inputs.clear()
     return ()
 
@@ -281,7 +281,7 @@ class SegmentFunction(torch.autograd.Function):
         ctx.device = results[0].device
         if number > 0:  # The engine runs a node on the device, and in the stream, of its results.
             return (torch.empty((), dtype=torch.float32, device=ctx.device),)
-        ctx.strides = plan.strides or [plan.gradient_strides(one) for one in results]
+        ctx.strides = plan.strides or [plan.gradient_strides(result) for result in results]
         return results
 
     @staticmethod
@@ -295,7 +295,7 @@ class SegmentFunction(torch.autograd.Function):
             ctx.maybe_clear_saved_tensors()  # `saved` alone holds them now
             values, taken = _run(ctx, absent, saved, gradients)
             return _results(ctx, absent, values, taken)
-        read = [*saved, *(one for one in gradients if one is not None)]
+        read = [*saved, *(gradient for gradient in gradients if gradient is not None)]
         read += () if handed is None else handed.values
         with torch.no_grad():
             values, taken = _run(ctx, absent, saved, gradients)
@@ -304,7 +304,7 @@ class SegmentFunction(torch.autograd.Function):
 
 
 def _saved_tensors(ctx: Any, absent: frozenset[int]) -> list[torch.Tensor]:
-    """What the node of a segment saved."""
+    """The tensors that the node of a segment saved."""
     if ctx.history.can_be_repeated:
         return []
     try:
@@ -323,18 +323,18 @@ def _run(
     saved[:] = [*ctx.numbers, *ctx.history.take_specially(saved, ctx.special)]
     try:
         if ctx.number == 0:
-            given = [
-                ctx.history.tangent(ctx, one, gradients[one], ctx.strides[one])
-                for one in backward.tangents
+            arguments = [
+                ctx.history.tangent(ctx, tangent, gradients[tangent], ctx.strides[tangent])
+                for tangent in backward.tangents
             ]
         else:
-            given, gradients[0].handed.values = gradients[0].handed.values, []
+            arguments, gradients[0].handed.values = gradients[0].handed.values, []
         inputs = [saved[place] for place in segment.saved]
-        inputs += [given[place] for place in segment.reads]
+        inputs += [arguments[place] for place in segment.reads]
         inputs += ctx.sizes
         saved.clear()
-        kept = [value if k in segment.keeps else None for k, value in enumerate(given)]
-        del given
+        kept = [value if k in segment.keeps else None for k, value in enumerate(arguments)]
+        del arguments
         values = [*segment.run(inputs), *kept]
     except RuntimeError as error:
         ctx.history.fail(error, gradients)
@@ -343,7 +343,7 @@ def _run(
 
 
 def _results(ctx: Any, absent: frozenset[int], values: Sequence[Any], taken: Sequence[Any]) -> Any:
-    """What the node of a segment returns."""
+    """The gradients that the node of a segment returns."""
     if not ctx.joins:
         return (None, None, None, None, *taken)
     joint: Any = _zero(ctx.device).detach()
@@ -382,12 +382,12 @@ class _ByBuckets:
         if limits is None:
             return False
         self._limits = limits
-        known = self._known.get(limits)
-        if known is None:
-            known = self._known[limits] = [
+        histories = self._known.get(limits)
+        if histories is None:
+            histories = self._known[limits] = [
                 self._history(part, limits) for part in backward_parts(self._partition)
             ]
-        for history in known:
+        for history in histories:
             history.add(inputs, outputs)
         return True
 

@@ -39,7 +39,7 @@ class SubprogramCall:
     shape: Any
     """The arguments with leaves for their tensors."""
 
-    given: Sequence[Any]
+    tensors: Sequence[Any]
     """The tensors in the arguments, and those from outside."""
 
 
@@ -52,8 +52,8 @@ def places(outside: Sequence[Sequence[Any]], numbers: Sequence[Any]) -> list[lis
     position = iter(range(count))
     return [
         [
-            next(position) if isinstance(one, torch.Tensor) else count + symbols.index(str(one))
-            for one in own
+            next(position) if isinstance(value, torch.Tensor) else count + symbols.index(str(value))
+            for value in own
         ]
         for own in outside
     ]
@@ -81,12 +81,12 @@ class Tracing:
         self.structure: Any = None
 
     def __call__(self, *arguments: Any) -> Any:
-        given = [*tensors(arguments), *self.outside]
-        count = len(given) - len(self.outside)
+        values = [*tensors(arguments), *self.outside]
+        count = len(values) - len(self.outside)
         taken = [*range(count), *(count + number for number in self.own)]
-        module, self.structure = from_all(self.module, len(given), taken)
+        module, self.structure = from_all(self.module, len(values), taken)
         fakes = self.recorder.fakes
-        inputs = [like(one, fakes) for one in given]
+        inputs = [like(value, fakes) for value in values]
         recorder = self.recorder
         program = trace(module, inputs, fakes, recorder.decompositions, verify=recorder.verify)
         self.graph = graph = finish_graph(program, inputs, fakes)
@@ -119,9 +119,9 @@ def from_all(module: fx.GraphModule, count: int, taken: Sequence[int]) -> Any:
     inputs = [graph.placeholder(f"input{number}") for number in range(count)]
     own = module.graph.find_nodes(op="placeholder")
     values = dict(zip(own, (inputs[number] for number in taken), strict=True))
-    found: list[Any] = []
-    structure = with_leaves(graph.graph_copy(module.graph, values), found)
-    graph.output(tuple([graph.call_function(torch.clone, (node,)) for node in found]))
+    nodes: list[Any] = []
+    structure = with_leaves(graph.graph_copy(module.graph, values), nodes)
+    graph.output(tuple([graph.call_function(torch.clone, (node,)) for node in nodes]))
     return fx.GraphModule(module, graph), structure
 
 
@@ -133,19 +133,19 @@ def differentiable(
     results: Sequence[Any],
     tracked: Collection[int],
     record_backward: Callable[[Sequence[Any]], tuple[Any, ...]],
-    given: Sequence[Any],
+    inputs: Sequence[Any],
 ) -> list[Any]:
-    """The results of a recorded call on `given`, with a history: when the engine comes to it,
-    `record_backward` is called with the gradients of the results, and gives those of `given`.
+    """The results of a recorded call on `inputs`, with a history: when the engine comes to it,
+    `record_backward` is called with the gradients of the results, and gives those of `inputs`.
 
     `tracked`: which results have gradients.
     """
-    found = torch_compat.autograd.apply_function(
-        Differentiable, results, frozenset(tracked), record_backward, *given
+    outputs = torch_compat.autograd.apply_function(
+        Differentiable, results, frozenset(tracked), record_backward, *inputs
     )
-    for fake, result in zip(results, found, strict=True):
+    for fake, result in zip(results, outputs, strict=True):
         recorder.bind(result, recorder.argument(fake))
-    return list(found)
+    return list(outputs)
 
 
 class Differentiable(torch.autograd.Function):
@@ -154,9 +154,11 @@ class Differentiable(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, results: Any, tracked: Any, backward: Any, *given: Any) -> Any:
+    def forward(ctx: Any, results: Any, tracked: Any, backward: Any, *tensors: Any) -> Any:
         ctx.run_backward = backward
-        ctx.mark_non_differentiable(*[one for k, one in enumerate(results) if k not in tracked])
+        ctx.mark_non_differentiable(
+            *[result for k, result in enumerate(results) if k not in tracked]
+        )
         return tuple(results)
 
     @staticmethod
@@ -184,9 +186,9 @@ class Layouts:
             for value in values[len(self._strides) :]
         ]
 
-    def applied(self, given: Sequence[Any]) -> list[Any]:
-        """`given`, tensors and opaque values and then numbers, with the tensors so laid out."""
-        numbers = given[len(self._strides) :]
+    def applied(self, inputs: Sequence[Any]) -> list[Any]:
+        """`inputs`, tensors and opaque values and then numbers, with the tensors so laid out."""
+        numbers = inputs[len(self._strides) :]
         symbols = {
             symbol.name: number
             for index, number in zip(self._numbers, numbers, strict=True)
@@ -196,7 +198,7 @@ class Layouts:
             value
             if strides is None
             else with_stride(value, tuple([stride.evaluate(symbols) for stride in strides]))
-            for value, strides in zip(given, self._strides, strict=False)
+            for value, strides in zip(inputs, self._strides, strict=False)
         ]
         return [*buffers, *numbers]
 
@@ -204,7 +206,7 @@ class Layouts:
 def in_layout(graph: AtenGraph, run: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
     """`run`, which runs `graph`, for tensors that may be laid out otherwise."""
     layouts = Layouts(graph)
-    return lambda given: run(layouts.applied(given))
+    return lambda inputs: run(layouts.applied(inputs))
 
 
 def with_stride(tensor: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:

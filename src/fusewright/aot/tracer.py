@@ -227,8 +227,8 @@ class Recorder(TorchDispatchMode):
             case torch.Tensor():
                 self.bind(result, node)
             case tuple() | list():
-                for index, one in enumerate(result):
-                    self.bind(one, (node, index))
+                for index, part in enumerate(result):
+                    self.bind(part, (node, index))
         return node
 
     def _define_sizes(self, result: Any, node: fx.Node) -> None:
@@ -236,10 +236,10 @@ class Recorder(TorchDispatchMode):
         if not isinstance(result, (tuple, list)):
             self.symbols.define(result, node)
             return
-        for index, one in enumerate(result):
-            if any(isinstance(size, torch.SymInt) for size in one.shape):
-                self.bind(one, (node, index))
-                self.symbols.define(one, self._node_of(one))
+        for index, part in enumerate(result):
+            if any(isinstance(size, torch.SymInt) for size in part.shape):
+                self.bind(part, (node, index))
+                self.symbols.define(part, self._node_of(part))
 
     def _record_no_operation(self, op: Any, args: tuple[Any, ...]) -> Any:
         result = self.fakes.dispatch(op, args, {})
@@ -288,11 +288,11 @@ class Recorder(TorchDispatchMode):
             values = (values,)
         for target, value in zip(targets, values[-len(targets) :], strict=True):
             many = isinstance(target, (list, tuple))
-            for one, its_value in zip(target, value, strict=True) if many else [(target, value)]:
-                if form.keeps_written or same_sizes(one.shape, its_value.shape):
-                    self._record_copy(one, its_value)
+            for tensor, its_value in zip(target, value, strict=True) if many else [(target, value)]:
+                if form.keeps_written or same_sizes(tensor.shape, its_value.shape):
+                    self._record_copy(tensor, its_value)
                 else:
-                    self._record_resize(one, its_value)
+                    self._record_resize(tensor, its_value)
         results = (*values[: len(values) - len(targets)], *targets)
         match len(torch_compat.operator_returns(op)):
             case 0:
@@ -368,7 +368,7 @@ class Recorder(TorchDispatchMode):
 
     def _change_input(self, index: int, op: Any, args: tuple[Any, ...]) -> None:
         """Note that the program changes the sizes of an input itself, whose history stays."""
-        plain = all(type(one) is int for one in flat(args[1:]))
+        plain = all(type(number) is int for number in flat(args[1:]))
         moves = op is aten.as_strided_.default  # it may begin elsewhere, where views of it do not
         has_bits = args[0].is_conj() or args[0].is_neg()
         if args[0].requires_grad or has_bits or moves or not plain:
@@ -417,11 +417,11 @@ class Recorder(TorchDispatchMode):
             case torch.Tensor() | Opaque():
                 return self._node_of(value)
             case tuple():
-                return tuple([self.argument(one) for one in value])
+                return tuple([self.argument(item) for item in value])
             case list():
-                return [self.argument(one) for one in value]
+                return [self.argument(item) for item in value]
             case dict():
-                return {name: self.argument(one) for name, one in value.items()}
+                return {name: self.argument(item) for name, item in value.items()}
             case _ if isinstance(value, SYMBOLIC):
                 return self.symbols.node_for(value)
             case _:
@@ -442,9 +442,9 @@ class Recorder(TorchDispatchMode):
 
     def _constant_node(self, tensor: torch.Tensor, fake: torch.Tensor) -> fx.Node:
         """The node of a real tensor that the program holds on to: a `get_attr`."""
-        known = self._constant_nodes.get(id(tensor))
-        if known is not None:
-            return known
+        existing = self._constant_nodes.get(id(tensor))
+        if existing is not None:
+            return existing
         if tensor.is_conj() or tensor.is_neg():
             raise UnsupportedOperator("a constant tensor whose conjugate or negative bit is set")
         name = f"constant{len(self.constants)}"
@@ -541,7 +541,7 @@ def run_module(
 def traced_program(
     recorder: Recorder, result: Any, inputs_with_bits: tuple[int, ...]
 ) -> TracedProgram:
-    """What `recorder` has noted of a program that gives `result`."""
+    """The program that `recorder` has noted, which gives `result`."""
     leaves: list[Any] = []
     structure = all_as_leaves(result, leaves)
     nodes = [recorder.argument(leaf) for leaf in leaves]

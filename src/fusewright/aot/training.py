@@ -95,7 +95,7 @@ class HistoryPlan(History):
 
         assert all(_is_number(node) for _, node in places[: len(self.numbers)])
         strides = tuple(tuple(node.meta["val"].stride()) for node in part.tangent_nodes)
-        is_dynamic = any(isinstance(one, torch.SymInt) for stride in strides for one in stride)
+        is_dynamic = any(isinstance(step, torch.SymInt) for stride in strides for step in stride)
         self.strides = None if is_dynamic else strides
         """By tangent: its strides; None where each call has its own."""
 
@@ -103,7 +103,7 @@ class HistoryPlan(History):
         """Whether nothing fails where backward runs twice."""
 
         self.eager_saves = part.eager_saves
-        """What eager saves and this does not."""
+        """The tensors that eager saves and this does not."""
 
         self.noted = _places(save.place for save in part.eager_saves)
         """Where those are found, in the program's inputs or results."""
@@ -153,7 +153,9 @@ class HistoryPlan(History):
     def take_despite(
         self, error: RuntimeError, node: Any, gradients: Sequence[Any]
     ) -> list[torch.Tensor]:
-        """What a node saved, where autograd refuses it with `error`: see `saved_despite`."""
+        """The tensors that a node saved, where autograd refuses them with `error`: see
+        `saved_despite`.
+        """
         _, unread = self._backward(absent_numbers(gradients))
         return saved_despite(error, node, unread)
 
@@ -198,15 +200,17 @@ class HistoryPlan(History):
 
     def fail(self, error: RuntimeError, gradients: Sequence[Any]) -> Any:
         """Raise what says why backward failed: where gradients are batches, that they cannot be."""
-        if any(torch_compat.is_transformed(one) for one in gradients if one is not None):
+        if any(
+            torch_compat.is_transformed(gradient) for gradient in gradients if gradient is not None
+        ):
             raise FusewrightError(BATCHED_GRADIENTS) from error
         raise error
 
     def differentiable(
         self, computed: Sequence[Any], saved: Sequence[Any], gradients: Sequence[Any]
     ) -> Any:
-        """What was `computed` with a history, which says that it cannot be differentiated."""
-        read = [one for one in (*saved, *gradients) if isinstance(one, torch.Tensor)]
+        """The values `computed`, with a history that says that it cannot be differentiated."""
+        read = [value for value in (*saved, *gradients) if isinstance(value, torch.Tensor)]
         return without_second_derivative(computed, read)
 
     # Compiling ------------------------------------------------------------------------------------
@@ -216,13 +220,13 @@ class HistoryPlan(History):
         compiled when first asked for; and the numbers of the saved tensors that it does not read.
         Backward may run in compiled code.
         """
-        known = self._backwards.get(absent)
-        if known is None:
+        compiled = self._backwards.get(absent)
+        if compiled is None:
             with self._lock:
-                known = self._backwards.get(absent)
-                if known is None:
-                    known = self._backwards[absent] = self._compiled(absent)
-        return known
+                compiled = self._backwards.get(absent)
+                if compiled is None:
+                    compiled = self._backwards[absent] = self._compiled(absent)
+        return compiled
 
     def _compiled(self, absent: frozenset[int]) -> tuple[Backward, frozenset[int]]:
         partial = backward_without(self._whole_backward, self._saved_count, absent)
@@ -259,7 +263,7 @@ def _places(specs: Iterable[FromInput | FromGraph | Leaf]) -> tuple[int, ...]:
 
 def absent_numbers(gradients: Sequence[Any]) -> frozenset[int]:
     """The numbers of the tangents that are not there."""
-    return frozenset([number for number, one in enumerate(gradients) if one is None])
+    return frozenset([number for number, gradient in enumerate(gradients) if gradient is None])
 
 
 def saved_despite(error: RuntimeError, node: Any, unread: frozenset[int]) -> list[torch.Tensor]:
@@ -276,10 +280,12 @@ def saved_despite(error: RuntimeError, node: Any, unread: frozenset[int]) -> lis
 
 def _memory_beside(saved: Sequence[torch.Tensor], inputs: Sequence[Any]) -> int:
     """Bytes of the storages of `saved` that are no storages of `inputs`."""
-    storages = {torch_compat.storage_key(one): one.untyped_storage().nbytes() for one in saved}
-    for one in inputs:
-        if isinstance(one, torch.Tensor):
-            storages.pop(torch_compat.storage_key(one), None)
+    storages = {
+        torch_compat.storage_key(tensor): tensor.untyped_storage().nbytes() for tensor in saved
+    }
+    for tensor in inputs:
+        if isinstance(tensor, torch.Tensor):
+            storages.pop(torch_compat.storage_key(tensor), None)
     return sum(storages.values())
 
 
@@ -293,7 +299,7 @@ class NoSecondDerivative(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, count: int, *values: Any) -> Any:
-        return tuple(None if one is None else one.view_as(one) for one in values[:count])
+        return tuple(None if value is None else value.view_as(value) for value in values[:count])
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
