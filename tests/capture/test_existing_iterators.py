@@ -432,6 +432,29 @@ def grows_when_all_are_taken(container: Any, out: list[Any]) -> None:
     out.append(next(iterator, "end"))
 
 
+def is_emptied_and_filled_again(container: Any, out: list[Any]) -> None:
+    iterator = iter(container)
+    out.append(next(iterator))
+    graph_break()
+    container.clear()
+    out.append(next(iterator, "end"))
+    for item in range(9):
+        grow(container, item)
+    graph_break()
+    out.append(next(iterator, "end"))
+
+
+def grows_at_its_end(container: Any, out: list[Any]) -> None:
+    iterator = iter(container)
+    out += next(iterator), next(iterator), next(iterator)
+    graph_break()
+    grow(container, 70)
+    out.append(next(iterator, "end"))
+    graph_break()
+    grow(container, 80)
+    out.append(next(iterator, "end"))
+
+
 def grows_under_other_iterators(container: Any, out: list[Any]) -> None:
     iterator = enumerate(map(str, itertools.chain(container, [5])))
     out.append(next(iterator))
@@ -452,6 +475,8 @@ def grows_under_other_iterators(container: Any, out: list[Any]) -> None:
         grows_between_breaks,
         grows_between_items,
         grows_when_all_are_taken,
+        is_emptied_and_filled_again,
+        grows_at_its_end,
         grows_under_other_iterators,
     ],
     ids=lambda use: use.__name__,

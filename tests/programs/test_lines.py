@@ -801,6 +801,18 @@ TABLE["keywords named as parameters of the compiler's own functions"] = (
 )
 
 
+TABLE["partial"] = (
+    {"f": "functools.partial(dict, a=1)", "g": "functools.partial(max, 2, x)"},
+    """
+    f(), f(b=x), f(a=2), g.args, g.func, f.args, g.keywords
+    f.keywords is f.keywords, f.keywords.update(b=x), f(), f.keywords
+    functools.partial(f, b=2)(), functools.partial(f, b=2).func, f.keywords
+    f.keywords.pop("a"), f(), functools.partial(f)()
+    f.keywords.__setitem__("self", f), f().keys(), f
+    """,
+)
+
+
 def del_item(mapping: Any) -> None:
     del mapping["a"]
 

@@ -215,7 +215,7 @@ for _name in ("getter", "setter", "deleter"):
 def make_dataclass(machine: Machine, /, cls: Value | None = None, **options: Value) -> Any:
     if cls is None:
         function = machine.wrap(dataclasses.dataclass, ConstantSource(dataclasses.dataclass))
-        return PartialValue(function, (), options)
+        return PartialValue(function, (), machine.new_dict(options))
     before = machine.classes.made(cls.cls) if isinstance(cls, ClassValue) else None
     if not isinstance(cls, ClassValue) or not isinstance(before, MadeValue):
         return DECLINED

@@ -218,10 +218,10 @@ def make_partial(
     machine: Machine, function: Value, /, *arguments: Value, **keywords: Value
 ) -> Value:
     if isinstance(function, PartialValue):
-        return PartialValue(
-            function.function, [*function.arguments, *arguments], {**function.keywords, **keywords}
-        )
-    return PartialValue(function, arguments, keywords)
+        keywords = function.all_keywords(machine, keywords)
+        arguments = (*function.arguments, *arguments)
+        function = function.function
+    return PartialValue(function, arguments, machine.new_dict(keywords))
 
 
 @handles(dataclasses.fields)

@@ -13,7 +13,7 @@ import collections
 import functools
 import itertools
 import operator
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeGuard
 
 from fusewright.capture import reasons
@@ -236,11 +236,14 @@ def _at_position(
     if isinstance(iterator, reversed):
         return _made_by(machine, reverse_iterator_at, container, machine.new(position))
     if isinstance(container, SequenceValue):
-        if state and isinstance(iterator, _BACKWARDS):
-            return IteratorValue.backwards(container, position)
-        over = IteratorValue.over_sequence(container, position)
-        copies = isinstance(iterator, _OVER_COPIES)
-        return _unless_changed(machine, over, (DictValue, SetValue)) if copies else over
+        if isinstance(iterator, _OVER_COPIES):
+            over = IteratorValue.over_sequence(container, position)
+            return _unless_changed(machine, over, (DictValue, SetValue))
+        backwards = state and isinstance(iterator, _BACKWARDS)
+        begin = IteratorValue.backwards if backwards else IteratorValue.over_sequence
+        return _unless(
+            machine, begin(container, position), lambda: id(container) in machine.mutated
+        )
     over_constant = machine.iterate(container)
     assert isinstance(over_constant, IteratorValue)
     for _ in range(position):
@@ -254,9 +257,19 @@ def _unless_changed(
     """`over`, until the program changes one of such containers that exist: that may be the one of
     which this goes through a copy, or through which it is moved on later.
     """
+    mutated = machine.mutated
+    return _unless(machine, over, lambda: any(isinstance(v, containers) for v in mutated.values()))
+
+
+def _unless(
+    machine: Machine, over: IteratorValue, has_changed: Callable[[], bool]
+) -> IteratorValue:
+    """`over`, until its container has changed: generated code moves the iterator on before or after
+    it makes the changes, and not between.
+    """
 
     def advance(machine: Machine) -> Value | None:
-        if any(isinstance(container, containers) for container in machine.mutated.values()):
+        if has_changed():
             name = over.cls.__name__
             raise machine.unsupported(reasons.EXISTING_ITERATOR, iterator=name)
         return over.advance(machine)

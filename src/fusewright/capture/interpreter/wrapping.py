@@ -21,7 +21,6 @@ from fusewright.capture.interpreter.attributes import find_class_attribute
 from fusewright.capture.sources import (
     AttributeSource,
     ConstantSource,
-    DictItemSource,
     ItemSource,
     ShownSource,
     Source,
@@ -276,18 +275,13 @@ def wrap_partial(machine: Machine, partial: Any, source: Source) -> Value:
     machine.guard(GuardKind.TYPE, source, type(partial))
     arguments_source = AttributeSource(source, "args")
     machine.guard(GuardKind.LENGTH, arguments_source, len(partial.args))
-    keywords_source = AttributeSource(source, "keywords")
-    machine.guard(GuardKind.DICT_KEYS, keywords_source, tuple(partial.keywords))
     return PartialValue(
         machine.wrap(partial.func, AttributeSource(source, "func")),
         [
             machine.wrap(item, ItemSource(arguments_source, i))
             for i, item in enumerate(partial.args)
         ],
-        {
-            name: machine.wrap(item, DictItemSource(keywords_source, name))
-            for name, item in partial.keywords.items()
-        },
+        machine.wrap(partial.keywords, AttributeSource(source, "keywords")),
         object=partial,
         source=source,
     )

@@ -449,7 +449,7 @@ class PartialValue(ObjectValue):
         self,
         function: Value,
         arguments: Sequence[Value],
-        keywords: dict[str, Value],
+        keywords: Value,
         *,
         object: Any = MISSING,
         source: Source | None = None,
@@ -457,12 +457,17 @@ class PartialValue(ObjectValue):
         super().__init__(functools.partial, object, source)
         self.function = function
         self.arguments = list(arguments)
-        self.keywords = dict(keywords)
+        self.keywords = keywords
+        """The dict of them, which the program may change."""
+
+    def all_keywords(self, machine: Machine, more: dict[str, Value]) -> dict[str, Value]:
+        """The keywords of a call that adds more."""
+        own = {name.constant(): item for name, item in machine.mapping_entries(self.keywords)}
+        return own | more
 
     def call(self, machine: Machine, arguments: list[Value], keywords: dict[str, Value]) -> Value:
-        return machine.call(
-            self.function, [*self.arguments, *arguments], {**self.keywords, **keywords}
-        )
+        named = self.all_keywords(machine, keywords)
+        return machine.call(self.function, [*self.arguments, *arguments], named)
 
     def slot(self, machine: Machine, name: str) -> Value:
         match name:
@@ -471,20 +476,22 @@ class PartialValue(ObjectValue):
             case "args":
                 return machine.new_tuple(self.arguments)
             case "keywords":
-                return machine.new_dict(self.keywords)
+                return self.keywords
             case _:
                 return super().slot(machine, name)
 
     def parts(self) -> Sequence[Value]:
-        return [self.function, *self.arguments, *self.keywords.values()]
+        return [self.function, *self.arguments, self.keywords]
 
     def rebuild(self, code: Rebuilder) -> None:
         code.call(make_partial, self.function, tuple(self.arguments), self.keywords)
 
 
 def make_partial(function: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-    """Make a partial application from its parts, in generated code."""
-    return functools.partial(function, *arguments, **keywords)
+    """Make a partial application that keeps this dict of keywords, in generated code."""
+    partial = functools.partial(function)
+    partial.__setstate__((function, arguments, keywords, None))  # type: ignore[attr-defined]
+    return partial
 
 
 def guard_function(machine: Machine, function: types.FunctionType, source: Source) -> None:
