@@ -374,6 +374,8 @@ TABLE["dict"] = (
     Defaulting(a=1).copy()
     Noting.fromkeys("ab", x), Noting(a=1) | {"b": 2}, Noting().setdefault("a", 1)
     Noting.__setitem__({}, "a", 1)
+    copy.copy(Noting(a=1)), copy.deepcopy(Noting(a=[1])), copy.copy(Reversed([1, 2])), copy.copy(d)
+    copy.deepcopy(Reversed([[1], 2]))
     Noting(a=1) == {"a": 1}, Noting(a=1) != {"a": 1}, {"a": 1} == Noting(a=2)
     {"a": x} == {"a": d["b"]}, {"a": float("nan")} == {"a": float("nan")}, d == d
     Taking(a=1).__dict__ | {"b": 2}, {"b": 2} | vars(Taking(a=1))

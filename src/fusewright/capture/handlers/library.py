@@ -319,19 +319,33 @@ def _copied(
     result: ObjectValue = _empty_like(value)
     if copies is not None:
         copies[id(value)] = result
-    if isinstance(value, ListValue) and isinstance(result, ListValue):
-        result.replace(machine, [part_of(item) for item in value.items(machine)])
-    if isinstance(value, DictValue) and isinstance(result, DictValue):
-        result.default_factory = value.default_factory
-        for key, item in value.entries(machine):
-            result.put(machine, key, part_of(item))
     for name, attribute in InstanceDictValue(value).entries(machine) if _has_dict(cls) else ():
         result.store(machine, name.constant(), part_of(attribute))
     for slot in copyreg._slotnames(cls):  # type: ignore[attr-defined]
         part = machine.attribute_or_none(value, slot)
         if part is not None:
             result.store(machine, slot, part_of(part))
+    _fill_copy(machine, value, result, part_of)
     return result
+
+
+def _fill_copy(
+    machine: Machine, value: ObjectValue, result: ObjectValue, part_of: Callable[[Value], Value]
+) -> None:
+    """Give a copy the items of the original, by methods that a subclass may have overridden."""
+    if isinstance(value, ListValue) and isinstance(result, ListValue):
+        items = [part_of(item) for item in machine.items(value)]
+        if value.cls in (list, collections.deque):
+            result.replace(machine, items)
+        else:
+            append = machine.attribute(result, "append")
+            for item in items:
+                machine.call(append, [item])
+    if isinstance(value, DictValue) and isinstance(result, DictValue):
+        result.default_factory = value.default_factory
+        for entry in machine.items(machine.call(machine.attribute(value, "items"), [])):
+            key, item = machine.items(entry)
+            machine.call_special(result, "__setitem__", [key, part_of(item)])
 
 
 def _empty_like(value: ObjectValue) -> ObjectValue:
