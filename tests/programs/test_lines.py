@@ -383,6 +383,7 @@ TABLE["dict"] = (
     dict.__or__(d, 5), dict.__ror__(d, 5), dict.__eq__(d, 5), dict.__ne__(d, 5), dict.__lt__(d, d)
     d.setdefault(), d.setdefault("a", 1, 2)
     d.popitem(last=False)
+    copy.deepcopy(deque([1, [2]], 2)).maxlen, (q := copy.deepcopy(deque([1], 2))).extend("ab"), q
     d.fromkeys()
     """,
 )

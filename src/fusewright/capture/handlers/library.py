@@ -36,7 +36,7 @@ from fusewright.capture.values.functions import (
 from fusewright.capture.values.mappings import DictValue, InstanceDictValue
 from fusewright.capture.values.objects import ObjectValue, ThreadIdentityValue
 from fusewright.capture.values.references import ReferenceValue
-from fusewright.capture.values.sequences import ListValue, SequenceValue, TupleValue
+from fusewright.capture.values.sequences import DequeValue, ListValue, SequenceValue, TupleValue
 from fusewright.capture.values.sets import SetValue
 from fusewright.capture.values.tensors import TensorValue
 
@@ -350,6 +350,8 @@ def _fill_copy(
 
 def _empty_like(value: ObjectValue) -> ObjectValue:
     match value:
+        case DequeValue(cls=cls, maximum=maximum):
+            return DequeValue(cls, maximum=maximum)
         case ListValue(cls=cls):
             return ListValue(cls)
         case DictValue(cls=cls):
