@@ -13,8 +13,9 @@ and is no addition, that one is computed from zeros after all.
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Any
+import threading
+from collections.abc import Callable, Collection
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import fx
@@ -26,6 +27,8 @@ from fusewright.fake_rules.geometry import same_sizes
 from fusewright.records import record
 
 aten = torch.ops.aten
+
+T = TypeVar("T")
 
 
 @record
@@ -40,6 +43,26 @@ class PartialBackward:
 
     outputs: tuple[int, ...]
     """The numbers, in the whole graph, of the gradients that it gives."""
+
+
+class ByAbsentTangents(Generic[T]):
+    """What is compiled for calls in which certain tangents are absent: once for each set of their
+    numbers, when a call first asks for it. Any number of threads may ask.
+    """
+
+    def __init__(self) -> None:
+        self._compiled: dict[frozenset[int], T] = {}
+        self._lock = threading.Lock()
+
+    def get(self, absent: frozenset[int], compile_without: Callable[[frozenset[int]], T]) -> T:
+        """What `compile_without` gives, or has given, for these."""
+        compiled = self._compiled.get(absent)
+        if compiled is None:
+            with self._lock:
+                compiled = self._compiled.get(absent)
+                if compiled is None:
+                    compiled = self._compiled[absent] = compile_without(absent)
+        return compiled
 
 
 def whole_backward(graph: AtenGraph, saved_count: int) -> PartialBackward:

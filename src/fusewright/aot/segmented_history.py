@@ -13,14 +13,17 @@ dimensions, which joins their nodes.
 from __future__ import annotations
 
 import functools
-import threading
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from fusewright import torch_compat
-from fusewright.aot.absent_gradients import PartialBackward, backward_without
+from fusewright.aot.absent_gradients import (
+    ByAbsentTangents,
+    PartialBackward,
+    backward_without,
+)
 from fusewright.aot.backward_parts import BackwardPart, backward_parts
 from fusewright.aot.backward_segments import (
     Segment,
@@ -109,8 +112,7 @@ class SegmentedHistory:
         self.tangents = part.outputs
         self._part = part
         self._compile_backward = compile_backward
-        self._backwards: dict[frozenset[int], SegmentedBackward] = {}
-        self._lock = threading.Lock()
+        self._backwards: ByAbsentTangents[SegmentedBackward] = ByAbsentTangents()
         mark_segments(part.graph, ends)
         count = len(ends) + 1
         self._sizes = size_sources(part.graph)
@@ -201,13 +203,7 @@ class SegmentedHistory:
         """The segments for calls in which the tangents `absent`, by number, are not there, compiled
         when first asked for. Backward may run in compiled code.
         """
-        compiled = self._backwards.get(absent)
-        if compiled is None:
-            with self._lock:
-                compiled = self._backwards.get(absent)
-                if compiled is None:
-                    compiled = self._backwards[absent] = self._compiled(absent)
-        return compiled
+        return self._backwards.get(absent, self._compiled)
 
     def _compiled(self, absent: frozenset[int]) -> SegmentedBackward:
         partial = backward_without(self._part.graph, len(self._part.saved), absent)

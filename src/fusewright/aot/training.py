@@ -8,14 +8,13 @@ compute are None. What most calls do is in C (native/history.c); what few need i
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
 
 from fusewright import torch_compat
-from fusewright.aot.absent_gradients import backward_without
+from fusewright.aot.absent_gradients import ByAbsentTangents, backward_without
 from fusewright.aot.backward_parts import BackwardPart, backward_parts
 from fusewright.aot.graph import AtenGraph
 from fusewright.aot.leaves import filled, with_leaves
@@ -115,8 +114,7 @@ class HistoryPlan(History):
         self._whole_backward = part.graph
         self._saved_count = len(part.saved)
         self._compile_backward = compile_backward
-        self._backwards: dict[frozenset[int], tuple[Backward, frozenset[int]]] = {}
-        self._lock = threading.Lock()
+        self._backwards: ByAbsentTangents[tuple[Backward, frozenset[int]]] = ByAbsentTangents()
         super().__init__(
             _APPLY,
             inputs=part.inputs,
@@ -220,13 +218,7 @@ class HistoryPlan(History):
         compiled when first asked for; and the numbers of the saved tensors that it does not read.
         Backward may run in compiled code.
         """
-        compiled = self._backwards.get(absent)
-        if compiled is None:
-            with self._lock:
-                compiled = self._backwards.get(absent)
-                if compiled is None:
-                    compiled = self._backwards[absent] = self._compiled(absent)
-        return compiled
+        return self._backwards.get(absent, self._compiled)
 
     def _compiled(self, absent: frozenset[int]) -> tuple[Backward, frozenset[int]]:
         partial = backward_without(self._whole_backward, self._saved_count, absent)

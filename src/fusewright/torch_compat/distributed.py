@@ -71,6 +71,12 @@ def world() -> Any:
     return torch.distributed.group.WORLD
 
 
+def method_in_c(cls: type, name: str) -> tuple[Any, ...]:
+    """The C function behind a method that torch binds; none where it binds methods otherwise."""
+    function = getattr(vars(cls).get(name), "__func__", None)
+    return () if function is None else (function,)
+
+
 def is_process_group(group: Any) -> bool:
     """Whether this is a process group that this process is in."""
     return isinstance(group, torch.distributed.ProcessGroup)

@@ -24,6 +24,7 @@ from fusewright.capture.values.tensors import TensorValue
 from fusewright.torch_compat.distributed import (
     group_of,
     is_process_group,
+    method_in_c,
     rank_in_group,
     reduction_words,
     world,
@@ -51,7 +52,7 @@ def enter_functions_of_groups(functions: ModuleType) -> None:
     """Enter the rows of those that write to an argument, and of what groups are asked."""
     _enter(functions, _OF_GROUPS)
     for name, handler in (("rank", rank), ("size", rank_count)):
-        handles(vars(functions.ProcessGroup)[name].__func__)(handler)
+        handles(*method_in_c(functions.ProcessGroup, name))(handler)
     for detail, names in LEFT_TO_EAGER.items():
         _refuse(functions, names, detail)
 
