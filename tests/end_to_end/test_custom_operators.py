@@ -9,7 +9,8 @@ import pytest
 import torch
 
 import fusewright
-from fusewright.errors import BackendCompilerFailed, Unsupported
+from fusewright.config import TARGETS
+from fusewright.errors import BackendCompilerFailed, Unsupported, WrongLayout
 
 CALLS: list[float] = []
 
@@ -264,3 +265,42 @@ def test_what_an_operator_keeps_is_not_overwritten(
     torch.testing.assert_close(compiled(x), function(x))
     ours, eagers = KEPT[: len(KEPT) // 2], KEPT[len(KEPT) // 2 :]
     torch.testing.assert_close(ours, eagers)
+
+
+@torch.library.custom_op("fusewright_tests::turned", mutates_args=())
+def turned(x: torch.Tensor) -> torch.Tensor:
+    return (x + 1).t().contiguous().t()
+
+
+@turned.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    """Another layout than the operator's results have."""
+    return torch.empty(x.shape)
+
+
+def asks_for_turned(x: torch.Tensor) -> torch.Tensor:
+    return turned(x) * 2
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_copies_of_results_that_lie_otherwise_are_counted(target: str) -> None:
+    options = {"target": target, "verify": True}
+    explain = fusewright.explain(asks_for_turned, options=options)
+    x = torch.randn(3, 4)
+    before = explain(x).graphs[0].layout_copies
+    found = explain(x)
+    ((whose, count),) = found.graphs[0].layout_copies.items()
+    assert whose.startswith("fusewright_tests.turned.default, test_custom_operators.py:")
+    assert whose.endswith("  return turned(x) * 2") and count == before[whose] + 1
+    assert f"  copied {count} times, since it lay otherwise: the result of {whose}" in str(found)
+    torch.testing.assert_close(found.result, asks_for_turned(x))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_copies_of_results_are_an_error_under_strict(target: str) -> None:
+    options = {"target": target, "verify": True, "strict": True}
+    compiled = fusewright.compile(asks_for_turned, options=options)
+    with pytest.raises(
+        WrongLayout, match=r"\(1, 3\).*turned.*test_custom_operators.py.*\n.*strict"
+    ):
+        compiled(torch.randn(3, 4))

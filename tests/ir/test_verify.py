@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
+import pytest
+
+from fusewright.errors import MalformedProgram
+from fusewright.ir import lines
+from fusewright.ir.forms import parts_of
 from fusewright.ir.parse import parse_group, parse_program, parse_schedule
 from fusewright.ir.parse_forms import parse_lines
 from fusewright.ir.verify import verify_group, verify_program, verify_schedule
@@ -33,3 +40,35 @@ def test_schedules(text: str) -> str:
 def test_lines(text: str) -> str:
     verify_lines(parse_lines(text))
     return "legal"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        lines.CallExtern(
+            operator="torch.add(x, 1)", arguments=(), keywords=(), results=(), is_tuple=False
+        ),
+        lines.CallProgram(name="f if x else g", arguments=(), results=()),
+        lines.CallProgram(name="f", arguments=(), results=("y = x; z",)),
+        lines.Free(name="x; y"),
+        lines.CheckNan(kernel="(*k)", values=()),
+    ],
+)
+def test_lines_hold_no_text_of_a_target(line: lines.Line) -> None:
+    with pytest.raises(MalformedProgram, match="is no name"):
+        verify_lines((line, lines.Return(outputs=())))
+
+
+def test_text_in_lines_is_for_users() -> None:
+    """Fields of a free text: a device, a folder, a message. All others are names, operands, sizes
+    and layouts, and a kernel's source, which is in the language that the kernel names.
+    """
+    free = {
+        (cls.__name__, name)
+        for cls in get_args(lines.Line)
+        for part in parts_of(cls.form)
+        for piece in part.pieces
+        if piece.kind == "text"
+        for name in piece.fields
+    }
+    assert free == {("DefineDevice", "device"), ("DebugPrint", "folder"), ("CheckFact", "message")}

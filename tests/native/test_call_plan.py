@@ -279,13 +279,61 @@ def test_another_count_of_results_is_an_error() -> None:
         plan(("call", 0, ~0, 0, None), ("unpack", 0, 1, 1), constants=(lambda: 3,))([])
 
 
+BYTES, FLOATS = tensor_kind(torch.uint8, "cpu"), tensor_kind(torch.float32, "cpu")
+
+
+def test_buffers_lie_in_an_arena() -> None:
+    place = plan(
+        ("allocate", 1, ~0, 1, 0, 1),
+        ("place", 2, 1, ~1, 64, 2, 2, 3, 3, 1),
+        ("place", 3, 1, ~1, 128, 2, 2, 3, 3, 1),
+        ("copy", 2, 0),
+        ("copy", 3, 2),
+        ("return", 3, 1, 2, 3),
+        inputs=1,
+        numbers=(256, 1, 2, 3),
+        constants=(BYTES, FLOATS),
+    )
+    x = torch.randn(2, 3)
+    arena, first, second = place([x])
+    assert first.data_ptr() == arena.data_ptr() + 64 and first.dtype is torch.float32
+    assert second.data_ptr() == arena.data_ptr() + 128 and second.stride() == (3, 1)
+    assert torch.equal(first, x) and torch.equal(second, x)
+    assert not first.requires_grad and not first._is_view()
+    weak = arena.untyped_storage()._weak_ref()
+    del arena, first
+    assert not torch.UntypedStorage._expired(weak)
+    del second
+    assert torch.UntypedStorage._expired(weak)
+    torch.UntypedStorage._free_weak_ref(weak)
+
+
+@pytest.mark.parametrize(
+    "operation", [("place", 2, 7, ~0, 0, 1, 0, 0), ("point", 2, 7, 0), ("point", 2, 0, 0)]
+)
+def test_where_there_is_no_arena_nothing_is_placed(operation: tuple[Any, ...]) -> None:
+    refused = plan(operation, ("return", 0), inputs=1, numbers=(1,), constants=(FLOATS,))
+    with pytest.raises(RuntimeError, match="cannot place a buffer in its arena"):
+        refused([3])
+
+
+def test_an_address_is_no_object() -> None:
+    """Only kernels take it; a slot that has held one can hold anything else."""
+    operations = (("allocate", 1, ~0, 1, 0, 1), ("point", 2, 1, 64))
+    others: dict[str, Any] = {"inputs": 1, "numbers": (256, 1), "constants": (BYTES,)}
+    with pytest.raises(SystemError, match="empty slot"):
+        plan(*operations, ("return", 1, 2), **others)([None])
+    held = plan(*operations, ("move", 2, 0), ("return", 1, 2), **others)
+    assert held(["a value"]) == ("a value",)
+
+
 def test_layouts_are_seen_to() -> None:
     ensure = plan(
-        ("ensure layout", 0, ~0, ~1, 2, 0, 1, 1, 2),
+        ("ensure layout", 0, ~0, ~2, ~1, 2, 0, 1, 1, 2),
         ("return", 1, 0),
         inputs=1,
         numbers=(2, 3, 1),
-        constants=(with_layout, tensor_kind(torch.float32, "cpu")),
+        constants=(with_layout, tensor_kind(torch.float32, "cpu"), "a test"),
     )
     x = torch.randn(2, 3)
     assert ensure([x])[0] is x
@@ -387,12 +435,14 @@ EVERY_KIND: tuple[tuple[Any, ...], ...] = (
     ("add", 2, 0, 1),
     ("allocate", 2, ~0, 1, 2, 1),
     ("allocate", 3, ~0, 1, 2, 1),
+    ("place", 4, 3, ~0, 0, 1, 2, 1),
+    ("point", 5, 3, 8),
     ("reinterpret", 4, 2, 1, 1, 1, 1),
     ("make integer", 5, 2),
     ("list", 6, 2, 5, 4),
     ("call", 7, ~1, 2, 6, 1, None),
     ("unpack", 7, 3, 5, None, 6),
-    ("ensure layout", 6, ~2, ~0, 1, 2, 1),
+    ("ensure layout", 6, ~2, ~4, ~0, 1, 2, 1),
     ("copy", 1, 3),
     ("release", 4),
     ("move", 4, 2),
@@ -412,6 +462,7 @@ def of_every_kind(fails_before: int | None = None) -> CallPlan:
         lambda items, other: (items, None, other + 1),
         with_layout,
         raises,
+        "a test",
     )
     return plan(*operations, inputs=2, numbers=(0, 1, 0), constants=constants)
 

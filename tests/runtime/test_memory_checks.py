@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fusewright.runtime.loader import load_module
-from fusewright.runtime.memory_checks import MemoryChecks, allocator
+from fusewright.runtime.memory_checks import MemoryChecks, allocator, placer
 from tests.kernels.llvm.harness import build
 
 MODULE = """
@@ -60,3 +60,19 @@ def test_locals_are_garbage_until_written(local: str, side: str) -> None:
     y = torch.zeros(8)
     build(text, checks=MemoryChecks(side, garbage=True))({"y": y})
     assert bool(y.isnan().all())
+
+
+def test_buffers_of_an_arena_lie_apart_under_checks(monkeypatch: pytest.MonkeyPatch) -> None:
+    arena = torch.zeros(256, dtype=torch.uint8)
+    place = placer()
+    tensor = place(arena, 64, (3, 5), (7, 1), torch.float32)
+    assert tensor.data_ptr() == arena.data_ptr() + 64 and tensor.stride() == (7, 1)
+    monkeypatch.setenv("FUSEWRIGHT_GARBAGE", "1")
+    tensor = placer()(arena, 64, (3, 5), (7, 1), torch.float32)
+    assert tensor.untyped_storage().data_ptr() != arena.untyped_storage().data_ptr()
+    assert set(tensor.untyped_storage().tolist()) == {255}
+    monkeypatch.delenv("FUSEWRIGHT_GARBAGE")
+    monkeypatch.setenv("FUSEWRIGHT_GUARD_PAGES", "end")
+    tensor = placer()(arena, 64, (3, 5), (7, 1), torch.float32)
+    assert tensor.untyped_storage().data_ptr() != arena.untyped_storage().data_ptr()
+    assert tensor.shape == (3, 5) and tensor.stride() == (7, 1)

@@ -105,20 +105,22 @@ def test_symbolic_spans_are_compared_as_expressions() -> None:
 
 def test_dead_memory_waits_only_where_that_is_room_enough() -> None:
     """While `large` lives, holding what `a` had would take more than the whole ever does."""
-    a, large, b = buffer("a", 8), buffer("large", 100), buffer("b", 8)
+    n = size_symbol("s0")
+    a, large, b = buffer("a", n, 8), buffer("large", n, 100), buffer("b", n, 8)
     others = (Allocate(buffer=large), FreeIfNotReused(buffer=large))
     lines = (Allocate(buffer=a), FreeIfNotReused(buffer=a), *others, Allocate(buffer=b))
-    assert peak_bytes(lines, {}) == 400
-    planned = plan_memory(lines, {})
+    assert peak_bytes(lines, {"s0": 1}) == 400
+    planned = plan_memory(lines, {"s0": 1})
     freed = (Free(name="a"), Allocate(buffer=large), Free(name="large"))
     assert planned == (Allocate(buffer=a), *freed, Allocate(buffer=b))
-    assert peak_bytes(planned, {}) == 400
+    assert peak_bytes(planned, {"s0": 1}) == 400
 
 
 def test_memory_that_waits_is_counted_once_each() -> None:
     """There is room for one of two buffers to wait, not for both."""
-    a, b, large = buffer("a", 8), buffer("b", 9), buffer("large", 100)
-    c, d, first = buffer("c", 8), buffer("d", 9), buffer("first", 110)
+    n = size_symbol("s0")
+    a, b, large = buffer("a", n, 8), buffer("b", n, 9), buffer("large", n, 100)
+    c, d, first = buffer("c", n, 8), buffer("d", n, 9), buffer("first", n, 110)
     dead = tuple(FreeIfNotReused(buffer=one) for one in (a, b))
     lines = (
         *(Allocate(buffer=first), FreeIfNotReused(buffer=first)),
@@ -126,9 +128,9 @@ def test_memory_that_waits_is_counted_once_each() -> None:
         *(Allocate(buffer=large), FreeIfNotReused(buffer=large)),
         *(Allocate(buffer=c), Allocate(buffer=d)),
     )
-    planned = plan_memory(lines, {})
+    planned = plan_memory(lines, {"s0": 1})
     assert Reuse(buffer=c, source="a") in planned and Allocate(buffer=d) in planned
-    assert peak_bytes(planned, {}) <= peak_bytes(lines, {}) == 440
+    assert peak_bytes(planned, {"s0": 1}) <= peak_bytes(lines, {"s0": 1}) == 440
 
 
 def residual(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:

@@ -252,8 +252,8 @@ def test_many_calls_leave_nothing_behind(
 def test_a_result_laid_out_otherwise_is_copied_and_leaves_nothing() -> None:
     """Or refused, where it is of another size."""
     kind = tensor_kind(torch.float32, "cpu")
-    operations = (("ensure layout", 1, (0, ~0, ~1, 2, 0, 1, 2, 3)), ("return", 2, (1, 0)))
-    others = (1, 1, (3, 4, 1, 3), (with_layout, kind), {}, "plan.py")
+    operations = (("ensure layout", 1, (0, ~0, ~2, ~1, 2, 0, 1, 2, 3)), ("return", 2, (1, 0)))
+    others = (1, 1, (3, 4, 1, 3), (with_layout, kind, "aten.any"), {}, "plan.py")
     one = Recorded(operations, others, CallPlan(operations, *others), [torch.randn(3, 4)])
     (found,) = one.plan(*one.inputs)
     assert found.stride() == (1, 3) and torch.equal(found, one.inputs[0])

@@ -29,7 +29,10 @@ from fusewright.events import (
     RanEagerly,
     Recompiled,
 )
+from fusewright.ir.lines import EnsureLayout
 from fusewright.records import field, record
+from fusewright.runtime.layouts import layout_copies
+from fusewright.wrapper.names import layout_check
 
 if TYPE_CHECKING:  # Importing it takes the whole IR along.
     from fusewright.runtime.compiled import Record
@@ -147,6 +150,11 @@ class GraphReport:
 
     library_calls: int | None
     """Calls of eager operators that were left between the kernels."""
+
+    layout_copies: Mapping[str, int]
+    """How often results of library calls, backward's among them, were copied so far, since they lay
+    otherwise than was compiled for: by operator and the user's line. The process counts them, for
+    all graphs that have the call."""
 
     subprograms: tuple[ProgramReport, ...]
     """The functions of its conditions and loops, which are compiled as programs of their own; their
@@ -300,6 +308,10 @@ class Explanation:
         lines = []
         for row, graph in zip(rows, self.graphs, strict=True):
             lines += [row, *_subprogram_lines(graph.subprograms)]
+            lines += [
+                f"  copied {_count(count, 'time')}, since it lay otherwise: the result of {whose}"
+                for whose, count in graph.layout_copies.items()
+            ]
             if graph.backward is not None:
                 lines += [f"  {graph.backward}", *_subprogram_lines(graph.backward.subprograms)]
         return lines
@@ -390,6 +402,7 @@ def _graph_report(compilation: Compilation) -> GraphReport:
         least_bytes=None if record is None else record.least_bytes,
         launches=None if record is None else len(record.launches),
         library_calls=None if record is None else len(record.extern_calls),
+        layout_copies=_layout_copies(compilation),
         subprograms=_subprogram_reports(record),
         runs_eagerly=getattr(compilation.compiled, "failure", None) is not None,
         in_python_because="; ".join(_reasons(compilation, "in_python_because")),
@@ -397,6 +410,14 @@ def _graph_report(compilation: Compilation) -> GraphReport:
         backward=_backward_report(compilation),
         compilation=compilation,
     )
+
+
+def _layout_copies(compilation: Compilation) -> dict[str, int]:
+    """The copies that calls of a graph have made, by whose results they were."""
+    records = [half.record for half in compilation.halves]
+    lines = (line for record in records for line in record.lines)
+    owners = (layout_check(line)[1] for line in lines if isinstance(line, EnsureLayout))
+    return {whose: count for whose in dict.fromkeys(owners) if (count := layout_copies[whose])}
 
 
 def _reasons(compilation: Compilation, field: str) -> list[str]:

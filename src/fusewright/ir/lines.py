@@ -14,6 +14,9 @@ from fusewright.ir.origin import Origin
 from fusewright.ir.program import Buffer, CheckFact, NumberStatement, Operand
 from fusewright.records import field, record
 
+ALIGNMENT = 64
+"""Memory of buffers begins at multiples of so many bytes, as torch's own does on a CPU."""
+
 
 @record(kw_only=True)
 class DefineDevice:
@@ -52,9 +55,17 @@ class TakeInput:
 class EnsureLayout:
     """See to it that the result of a library call is laid out as was compiled for."""
 
-    form = "ensure {buffer:laid_out}"
+    form = "ensure {buffer:laid_out} [of {operator:word}] [strictly{is_strict:flag}]"
 
     buffer: Buffer
+    operator: str = ""
+    """What is counted where its result has to be copied; empty where a copy is no surprise: what
+    a loop's step hands to the next lies as the user's function leaves it."""
+
+    is_strict: bool = False
+    """`WrongLayout` is raised instead of a copy."""
+
+    origins: tuple[Origin, ...] = field(default=(), compare=False)
 
 
 @record(kw_only=True)
@@ -87,6 +98,28 @@ class Allocate:
     form = "{buffer:new} = allocate"
 
     buffer: Buffer
+
+
+@record(kw_only=True)
+class Arena:
+    """New memory for the buffers that later lines place in it: `buffer` is its bytes."""
+
+    form = "{buffer:new} = arena"
+
+    buffer: Buffer
+
+
+@record(kw_only=True)
+class Place:
+    """`buffer` is memory of an arena: as many of its bytes as it needs, from `offset` on, which is
+    a multiple of `ALIGNMENT`. No two that are in use overlap.
+    """
+
+    form = "{buffer:new} = place in {arena:buffer} at {offset:integer}"
+
+    buffer: Buffer
+    arena: str
+    offset: int
 
 
 @record(kw_only=True)
@@ -327,6 +360,8 @@ Line = (
     | TakeConstant
     | View
     | Allocate
+    | Arena
+    | Place
     | Reuse
     | FreeIfNotReused
     | Free

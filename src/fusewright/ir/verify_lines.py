@@ -10,14 +10,18 @@
 8. Nothing is done to an opaque value but to take it as input, give it to calls, return and free it.
 9. The blocks of a condition or loop obey these, with names of their own; so many values are given
    to each as it counts.
-10. `Return` is the last line, and the only one.
+10. A buffer that is placed in an arena lies within it, aligned, beside those that are in use there.
+11. Names are identifiers, or such with dots between: no line holds text of a target.
+12. `Return` is the last line, and the only one.
 
 What breaks one of them raises `MalformedProgram` with the lines around.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from typing import Final
 
 from fusewright.errors import MalformedProgram
 from fusewright.ir import lines as wrapper
@@ -28,11 +32,14 @@ from fusewright.ir.forms import (
     buffers_read,
     indices_in,
     inner_views,
+    parts_of,
     print_form,
 )
 from fusewright.ir.kernel import Kernel, Launch
 from fusewright.ir.program import Buffer, ComputeNumber, ReadItem, ReadSize
 from fusewright.records import field, record
+
+_DOTTED: Final = re.compile(r"\w+((\.|::)\w+)*")
 
 
 @record(frozen=False)
@@ -52,6 +59,12 @@ class _State:
     views: dict[str, str] = field(default_factory=dict)
     """By view in use, its source."""
 
+    arenas: dict[str, int] = field(default_factory=dict)
+    """Their bytes."""
+
+    places: dict[str, wrapper.Place] = field(default_factory=dict)
+    """By buffer in use that lies in an arena, where."""
+
 
 def verify_lines(lines: Sequence[wrapper.Line]) -> None:
     """Check every invariant of a list of wrapper lines."""
@@ -70,7 +83,7 @@ def _verify(lines: Sequence[wrapper.Line], state: _State) -> None:
 
 def _line(line: wrapper.Line, state: _State) -> str | None:
     """What is wrong with a line, given the lines before it; else their effect on `state`."""
-    reason = _uses(line, state) or _blocks(line, state)
+    reason = _words(line) or _uses(line, state) or _blocks(line, state)
     if reason is not None:
         return reason
     match line:
@@ -90,7 +103,15 @@ def _line(line: wrapper.Line, state: _State) -> str | None:
         case wrapper.Free(name=name) | wrapper.FreeIfNotReused(buffer=Buffer(name=name)):
             reason = _end(name, "it was freed", state)
         case wrapper.Reuse(buffer=buffer, source=source):
+            place = state.places.get(source)
             reason = _end(source, f"{buffer.name} took over its memory", state)
+            if place is not None:
+                state.places[buffer.name] = place
+        case wrapper.Arena(buffer=buffer):
+            state.arenas[buffer.name] = buffer.layout.span.constant
+        case wrapper.Place():
+            reason = _place(line, state)
+            state.places[line.buffer.name] = line
         case _:
             pass
     for name in buffers_defined(line):
@@ -98,6 +119,16 @@ def _line(line: wrapper.Line, state: _State) -> str | None:
             return f"{name} is defined twice"
         state.alive.add(name)
     return reason or _device(line, state)
+
+
+def _words(line: wrapper.Line) -> str | None:
+    """What is wrong with the names of a line, of buffers and of what it calls."""
+    pieces = (piece for part in parts_of(line.form) for piece in part.pieces)
+    words = [word for p in pieces if p.kind in ("word", "size") for word in p.values(line) if word]
+    names = (*buffers_defined(line), *buffers_read(line), *buffers_overwritten(line))
+    wrong = [name for name in names if not name.isidentifier()]
+    wrong += [word for word in words if not _DOTTED.fullmatch(word)]
+    return f"{wrong[0]!r} is no name" if wrong else None
 
 
 def _device(line: wrapper.Line, state: _State) -> str | None:
@@ -146,8 +177,30 @@ def _end(name: str, reason: str, state: _State) -> str | None:
     state.views.pop(name, None)
     if name in state.views.values():
         return f"{name} ends here, but a view of it is in use"
+    state.places.pop(name, None)
+    if any(place.arena == name for place in state.places.values()):
+        return f"{name} ends here, but a buffer in it is in use"
     state.gone[name] = reason
     return None
+
+
+def _place(line: wrapper.Place, state: _State) -> str | None:
+    begin, limit = _bytes_of(line)
+    if begin % wrapper.ALIGNMENT:
+        return f"{line.buffer.name} is not aligned to {wrapper.ALIGNMENT} bytes"
+    if limit > state.arenas.get(line.arena, 0):
+        return f"{line.buffer.name} ends behind {line.arena}"
+    for name, other in state.places.items():
+        other_begin, other_limit = _bytes_of(other)
+        if other.arena == line.arena and begin < other_limit and other_begin < limit:
+            return f"{line.buffer.name} overlaps {name}, which is in use"
+    return None
+
+
+def _bytes_of(place: wrapper.Place) -> tuple[int, int]:
+    """The offset where a buffer begins, and the one behind it."""
+    layout = place.buffer.layout
+    return place.offset, place.offset + layout.span.constant * layout.dtype.bytes
 
 
 def _launch(launch: Launch, state: _State) -> str | None:

@@ -320,7 +320,8 @@ static PyObject *CallPlan_new(PyTypeObject *type, PyObject *args, PyObject *keyw
                                      &PyTuple_Type, &constants, &PyDict_Type, &variables, &file)) {
         return NULL;
     }
-    if (torch_library.wrap_tensor == NULL || torch_library.reinterpret == NULL) {
+    if (torch_library.wrap_tensor == NULL || torch_library.reinterpret == NULL ||
+        torch_library.place_in == NULL) {
         PyErr_SetString(PyExc_NotImplementedError, "this torch lacks functions that plans call");
         return NULL;
     }

@@ -4,11 +4,13 @@
 
 #include "tensor_access.h"
 
-/* A value of a call. Empty: both are NULL. An object, owned, with the handle inside it where it is
-   a tensor. Or a handle alone, owned: a tensor that no Python code has needed yet. */
+/* A value of a call. Empty: all are NULL. An object, owned, with the handle inside it where it is
+   a tensor. Or a handle alone, owned: a tensor that no Python code has needed yet. Or a part of an
+   arena that only kernels use. */
 typedef struct {
     PyObject *object;
     TensorHandle handle;
+    char *memory;
 } PlanSlot;
 
 /* One operation as it is kept: a header, then its operands. */

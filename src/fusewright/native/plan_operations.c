@@ -103,7 +103,7 @@ static int move(PlanFrame *frame, const int64_t *operands)
     PlanSlot *slot = &frame->slots[operands[0]], *source = slot_at(frame, operands[1]);
     plan_slot_clear(slot);
     *slot = *source;
-    *source = (PlanSlot){NULL, NULL};
+    *source = (PlanSlot){0};
     return 0;
 }
 
@@ -123,6 +123,46 @@ static int reinterpret(PlanFrame *frame, const int64_t *operands)
     PlanSlot *slot = &frame->slots[operands[0]];
     plan_slot_clear(slot);
     slot->handle = handle;
+    return 0;
+}
+
+static int refuse_arena(void)
+{
+    PyErr_SetString(PyExc_RuntimeError, "a compiled graph cannot place a buffer in its arena");
+    return -1;
+}
+
+/* slot, arena, kind, offset in bytes, dimensions, sizes, strides */
+static int place(PlanFrame *frame, const int64_t *operands)
+{
+    int32_t dtype, device, index;
+    if (read_kind(constant_at(frame, operands[2]), &dtype, &device, &index) < 0) {
+        return -1;
+    }
+    int64_t count = operands[4];
+    int64_t *sizes = gather_numbers(frame, operands + 5, 2 * count, (int64_t *)frame->scratch);
+    TensorHandle arena = slot_at(frame, operands[1])->handle, handle;
+    if (arena == NULL || torch_library.place_in(arena, operands[3], dtype, count, sizes,
+                                                sizes + count, &handle) != 0) {
+        return refuse_arena();
+    }
+    PlanSlot *slot = &frame->slots[operands[0]];
+    plan_slot_clear(slot);
+    slot->handle = handle;
+    return 0;
+}
+
+/* slot, arena, offset in bytes: for kernels alone */
+static int point(PlanFrame *frame, const int64_t *operands)
+{
+    TensorHandle arena = slot_at(frame, operands[1])->handle;
+    void *memory;
+    if (arena == NULL || torch_library.get_data_pointer(arena, &memory) != 0) {
+        return refuse_arena();
+    }
+    PlanSlot *slot = &frame->slots[operands[0]];
+    plan_slot_clear(slot);
+    slot->memory = (char *)memory + operands[2];
     return 0;
 }
 
@@ -153,8 +193,11 @@ static int launch(PlanFrame *frame, const int64_t *operands)
         return refuse_kernel(kernel, tensors, numbers);
     }
     for (int64_t i = 0; i < tensors; i++) {
-        TensorHandle handle = slot_at(frame, places[i])->handle;
-        if (handle == NULL || torch_library.get_data_pointer(handle, &frame->scratch[i]) != 0) {
+        const PlanSlot *slot = slot_at(frame, places[i]);
+        frame->scratch[i] = slot->memory;
+        if (slot->memory == NULL &&
+            (slot->handle == NULL ||
+             torch_library.get_data_pointer(slot->handle, &frame->scratch[i]) != 0)) {
             return cpu_kernel_refuse(kernel, i);
         }
     }
@@ -335,7 +378,7 @@ static int hold_items(PlanFrame *frame, PyObject *object, const int64_t *places,
 static int unpack(PlanFrame *frame, const int64_t *operands)
 {
     PlanSlot held = frame->slots[operands[0]];
-    frame->slots[operands[0]] = (PlanSlot){NULL, NULL};
+    frame->slots[operands[0]] = (PlanSlot){0};
     PyObject *object = plan_slot_object(&held);
     int refused = object == NULL ? -1 : hold_items(frame, object, operands + 2, operands[1]);
     plan_slot_clear(&held);
@@ -390,7 +433,7 @@ static void hold_tensors(PlanFrame *frame, const uint64_t *words, const int64_t 
                          int64_t count)
 {
     for (int64_t i = 0; i < count; i++) {
-        PlanSlot gone = {NULL, (TensorHandle)words[i]};
+        PlanSlot gone = {.handle = (TensorHandle)words[i]};
         if (places[i] != NOTHING) {
             PlanSlot held = frame->slots[places[i]];
             frame->slots[places[i]] = gone;
@@ -513,18 +556,18 @@ static bool is_laid_out(TensorHandle handle, int32_t dtype, int64_t dimensions,
            memcmp(own_sizes, sizes, bytes) == 0 && memcmp(own_strides, strides, bytes) == 0;
 }
 
-/* slot, function(tensor, sizes, strides, dtype) for a tensor laid out otherwise, kind, dimensions,
-   sizes, strides */
+/* slot, function(tensor, sizes, strides, dtype, whose) for a tensor laid out otherwise, whose, kind,
+   dimensions, sizes, strides */
 static int ensure_layout(PlanFrame *frame, const int64_t *operands)
 {
     PlanSlot *slot = &frame->slots[operands[0]];
-    PyObject *kind = constant_at(frame, operands[2]);
+    PyObject *kind = constant_at(frame, operands[3]);
     int32_t dtype, device, index;
     if (read_kind(kind, &dtype, &device, &index) < 0) {
         return -1;
     }
-    int64_t count = operands[3];
-    int64_t *sizes = gather_numbers(frame, operands + 4, 2 * count, (int64_t *)frame->scratch);
+    int64_t count = operands[4];
+    int64_t *sizes = gather_numbers(frame, operands + 5, 2 * count, (int64_t *)frame->scratch);
     if (is_laid_out(slot->handle, dtype, count, sizes, sizes + count)) {
         return 0;
     }
@@ -534,7 +577,8 @@ static int ensure_layout(PlanFrame *frame, const int64_t *operands)
     PyObject *result = NULL;
     if (tensor != NULL && size != NULL && stride != NULL) {
         result = PyObject_CallFunctionObjArgs(constant_at(frame, operands[1]), tensor, size, stride,
-                                              PyTuple_GET_ITEM(kind, 3), NULL);
+                                              PyTuple_GET_ITEM(kind, 3),
+                                              constant_at(frame, operands[2]), NULL);
     }
     Py_XDECREF(size);
     Py_XDECREF(stride);
@@ -563,6 +607,8 @@ const PlanOperation plan_operations[] = {
     {"allocate", "ok#*r*r", allocate, false},
     {"move", "oo", move, false},
     {"reinterpret", "os#*r*rr", reinterpret, false},
+    {"place", "oski#*r*r", place, false},
+    {"point", "osi", point, false},
     {"release", "o", release, false},
     {"launch", "k#*s#*rri", launch, true},
     {"launch on GPU", "k#*s#*rr", launch_on_gpu, true},
@@ -576,7 +622,7 @@ const PlanOperation plan_operations[] = {
     {"list", "o#*s", make_list, false},
     {"tuple", "o#*s", make_tuple, false},
     {"copy", "ss", copy_into, false},
-    {"ensure layout", "okk#*r*r", ensure_layout, false},
+    {"ensure layout", "okkk#*r*r", ensure_layout, false},
     {"return", "#*s", give_back, false},
 };
 

@@ -7,7 +7,7 @@
 static inline void plan_slot_clear(PlanSlot *slot)
 {
     PlanSlot held = *slot;
-    *slot = (PlanSlot){NULL, NULL}; /* first: what dies may run code */
+    *slot = (PlanSlot){0}; /* first: what dies may run code */
     if (held.object != NULL) {
         Py_DECREF(held.object);
     } else if (held.handle != NULL) {

@@ -33,6 +33,7 @@ static const Lookup lookups[] = {
     {"aoti_torch_empty_strided", FIELD(empty_strided), true},
     {"aoti_torch_delete_tensor_object", FIELD(delete_tensor), true},
     {"aoti_torch__reinterpret_tensor", FIELD(reinterpret), false},
+    {"aoti_torch__alloc_from_pool", FIELD(place_in), false},
     {"aoti_torch_mm_out", FIELD(mm_out), false},
     {"aoti_torch_bmm_out", FIELD(bmm_out), false},
     {"aoti_torch_addmm_out", FIELD(addmm_out), false},

@@ -33,6 +33,10 @@ typedef struct {
     int32_t (*reinterpret)(TensorHandle, int64_t dim, const int64_t *sizes, const int64_t *strides,
                            int64_t offset, TensorHandle *result);
 
+    /* A tensor of its own in the memory of another, so many bytes from its beginning. May be null. */
+    int32_t (*place_in)(TensorHandle, int64_t offset, int32_t dtype, int64_t dim,
+                        const int64_t *sizes, const int64_t *strides, TensorHandle *result);
+
     /* Products into memory that is there; `addmm_out` takes beta and alpha last. May be null. */
     int32_t (*mm_out)(TensorHandle out, TensorHandle, TensorHandle);
     int32_t (*bmm_out)(TensorHandle out, TensorHandle, TensorHandle);

@@ -26,7 +26,13 @@ from fusewright.errors import PackageRefused
 from fusewright.ir.ops import NUMBER_FUNCTIONS
 from fusewright.packages.structure import CannotDescribe, describe, rebuild, torch_constant
 from fusewright.runtime.debug_printer import assert_layout, check_nan, debug_print
-from fusewright.runtime.layouts import check_fact, reinterpret, tensor_kind, with_layout
+from fusewright.runtime.layouts import (
+    check_fact,
+    exact_layout,
+    reinterpret,
+    tensor_kind,
+    with_layout,
+)
 
 Row = list[Any]
 
@@ -39,6 +45,7 @@ FUNCTIONS: Final = {
 RUNTIME: Final = {
     function.__name__: function
     for function in (
+        exact_layout,
         with_layout,
         reinterpret,
         check_fact,

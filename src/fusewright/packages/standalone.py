@@ -29,11 +29,14 @@ OPERATIONS: Final = {
         (
             "add", "multiply", "//", "%", "min", "max", "read number", "read size", "read stride",
             "allocate", "move", "reinterpret", "release", "launch", "mm", "bmm", "addmm", "copy",
-            "ensure layout", "dispatch", "return",
+            "ensure layout", "dispatch", "return", "place",
         )
     )
 }  # fmt: skip
 """Operations of the C code, in the order of its table."""
+
+BYTES: Final = 0
+"""Torch's number of the dtype `uint8`."""
 
 RELATIONS: Final = ("== 0", "!= 0", ">= 0")
 
@@ -229,20 +232,14 @@ class _Translator:
                 self._collections[slot] = items
             case "make integer":
                 self._integers[operands[0]] = operands[1]
-            case "release" if operands[0] in self._collections:
-                del self._collections[operands[0]]
-            case "release" if operands[0] in self._integers:
-                del self._integers[operands[0]]
+            case "release" if self._forget(operands[0]):
+                pass
             case "unpack":
                 pass  # with the call before it
             case "call" | "dispatch":
                 self._call(kind, operands, following)
-            case "allocate":
-                slot, row, *rest = operands
-                self._write(kind, slot, self._kind(row), *rest)
-            case "ensure layout":
-                slot, _, row, *rest = operands
-                self._write(kind, slot, self._kind(row), *rest)
+            case "allocate" | "place" | "point" | "ensure layout":
+                self._memory(kind, operands)
             case "launch":
                 kernel, count, *rest = operands
                 places = [self._tensor(place) for place in rest[:count]]
@@ -261,6 +258,24 @@ class _Translator:
                 if kind not in OPERATIONS:
                     raise NotStandalone(f"it does {kind!r}")
                 self._write(kind, *operands)
+
+    def _memory(self, kind: str, operands: list[int]) -> None:
+        match kind, operands:
+            case "allocate", [slot, row, *rest]:
+                self._write(kind, slot, self._kind(row), *rest)
+            case "place", [slot, arena, row, *rest]:
+                self._write(kind, slot, self._tensor(arena), self._kind(row), *rest)
+            case "point", [slot, arena, offset]:
+                self._write("place", slot, self._tensor(arena), BYTES, offset, 0)
+            case "ensure layout", [slot, _, _, row, *rest]:
+                self._write(kind, slot, self._kind(row), *rest)
+
+    def _forget(self, slot: int) -> bool:
+        """A slot holds nothing any more; whether it was an object that only Python needs."""
+        is_object = slot in self._collections or slot in self._integers
+        self._collections.pop(slot, None)
+        self._integers.pop(slot, None)
+        return is_object
 
     def _write(self, kind: str, *operands: int) -> None:
         self.words += [OPERATIONS[kind], 2 + len(operands), *operands]

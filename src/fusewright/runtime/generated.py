@@ -10,10 +10,16 @@ from fusewright.ir.ops import NUMBER_FUNCTIONS
 from fusewright.runtime.cpu import KernelSource
 from fusewright.runtime.cuda import TritonSource
 from fusewright.runtime.debug_printer import assert_layout, check_nan, debug_print
-from fusewright.runtime.layouts import check_fact, reinterpret, tensor_kind, with_layout
+from fusewright.runtime.layouts import (
+    check_fact,
+    exact_layout,
+    reinterpret,
+    tensor_kind,
+    with_layout,
+)
 from fusewright.runtime.loops import scan, while_loop
 from fusewright.runtime.measuring import Input, OpaqueInput, Size, measure
-from fusewright.runtime.memory_checks import allocator
+from fusewright.runtime.memory_checks import allocator, placer
 from fusewright.runtime.targets import load_kernels
 
 __all__ = [
@@ -29,8 +35,10 @@ __all__ = [
     "check_nan",
     "constant",
     "debug_print",
+    "exact_layout",
     "load_kernels",
     "measure",
+    "placer",
     "reinterpret",
     "scan",
     "tensor_kind",

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Callable
 
 import torch
 
+from fusewright.errors import WrongLayout
 from fusewright.native import read_tensor
 
 
@@ -35,24 +37,59 @@ def check_fact(number: float, message: str) -> None:
         raise RuntimeError(message)
 
 
+layout_copies: Counter[str] = Counter()
+"""How often results of library calls were copied, by whose they were: `with_layout`."""
+
+
 def with_layout(
-    tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype
+    tensor: torch.Tensor,
+    size: tuple[int, ...],
+    stride: tuple[int, ...],
+    dtype: torch.dtype,
+    whose: str = "",
 ) -> torch.Tensor:
     """`tensor`, the result of a library call, laid out as was compiled for: itself, or a copy where
-    the operator chose other strides. Dimensions of one element may have any stride.
+    the operator chose other strides. Dimensions of one element may have any stride. Copies of what
+    is somebody's are counted.
 
     Raises: RuntimeError, where the operator returned another size or type, which kernels would read
     beyond its end or as other numbers.
     """
+    if _is_laid_out(tensor, size, stride, dtype):
+        return tensor
+    if whose:
+        layout_copies[whose] += 1
+    planned = torch.empty_strided(size, stride, dtype=tensor.dtype, device=tensor.device)
+    return planned.copy_(tensor)
+
+
+def exact_layout(
+    tensor: torch.Tensor,
+    size: tuple[int, ...],
+    stride: tuple[int, ...],
+    dtype: torch.dtype,
+    whose: str = "",
+) -> torch.Tensor:
+    """The same, which refuses to copy. Raises: WrongLayout, and as `with_layout`."""
+    if _is_laid_out(tensor, size, stride, dtype):
+        return tensor
+    raise WrongLayout(
+        f"a result of stride {tensor.stride()} would be copied at each call, since {stride} was "
+        f"compiled for: {whose}\n  options={{'strict': True}} makes this an error; please report "
+        "it, or, for an operator of your own, let its fake implementation return the real strides"
+    )
+
+
+def _is_laid_out(
+    tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype
+) -> bool:
+    """Whether no copy is needed. Raises: RuntimeError, as `with_layout`."""
     found = tensor.stride()
     if found == stride and tensor.shape == size and tensor.dtype is dtype:
-        return tensor
+        return True
     if tuple(tensor.shape) != size or tensor.dtype != dtype:
         raise RuntimeError(
             f"a library call returned {tensor.dtype} of size {tuple(tensor.shape)} where {dtype} "
             f"of size {size} was compiled for; please report this"
         )
-    if 0 in size or all(n == 1 or a == b for n, a, b in zip(size, found, stride, strict=True)):
-        return tensor
-    planned = torch.empty_strided(size, stride, dtype=tensor.dtype, device=tensor.device)
-    return planned.copy_(tensor)
+    return 0 in size or all(n == 1 or a == b for n, a, b in zip(size, found, stride, strict=True))

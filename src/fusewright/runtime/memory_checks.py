@@ -58,6 +58,28 @@ def allocator() -> Callable[..., torch.Tensor]:
     return _garbage_strided if MemoryChecks.chosen().garbage else torch.empty_strided
 
 
+def placer() -> Callable[..., torch.Tensor]:
+    """What a generated module that is loaded now gives buffers memory of its arena by. Under checks
+    each has memory of its own, so that what is written beside it shows.
+    """
+    if MemoryChecks.chosen() == MemoryChecks():
+        return _place
+    make = allocator()
+    return lambda arena, offset, size, stride, dtype: make(size, stride, dtype=dtype)
+
+
+def _place(
+    arena: torch.Tensor,
+    offset: int,
+    size: tuple[int, ...],
+    stride: tuple[int, ...],
+    dtype: torch.dtype,
+) -> torch.Tensor:
+    """A tensor in the memory of `arena`, `offset` bytes from its beginning."""
+    storage, first = arena.untyped_storage(), offset // dtype.itemsize
+    return torch.empty(0, dtype=dtype).set_(storage, first, size, stride)
+
+
 def _garbage_strided(size: Any, stride: Any, **keywords: Any) -> torch.Tensor:
     tensor = torch.empty_strided(size, stride, **keywords)
     memory = torch.empty(0, dtype=torch.uint8, device=tensor.device)

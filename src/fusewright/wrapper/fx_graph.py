@@ -27,6 +27,7 @@ from fusewright.ir.index import Atom, Index, Symbol
 from fusewright.ir.kernel import CpuFacts, Kernel
 from fusewright.ir.lines import (
     Allocate,
+    Arena,
     AssertLayout,
     CallExtern,
     CallExternOut,
@@ -43,6 +44,7 @@ from fusewright.ir.lines import (
     Free,
     FreeIfNotReused,
     Line,
+    Place,
     Return,
     Reuse,
     ScanLoop,
@@ -67,7 +69,7 @@ from fusewright.ir.program import (
 )
 from fusewright.runtime import generated as runtime
 from fusewright.runtime.fused_graph import KernelModule, ProgramModule
-from fusewright.wrapper.names import names_of, shown_values, user_place
+from fusewright.wrapper.names import layout_check, names_of, shown_values, user_place
 
 _OPERATIONS: Final[dict[str, Callable[[Any, Any], Any]]] = {
     "//": operator.floordiv,
@@ -156,16 +158,21 @@ class _FxEmitter:
 
     def ensure_layout(self, line: EnsureLayout) -> None:
         name, layout = line.buffer.name, line.buffer.layout
-        arguments = (self._values[name], *self._extents(layout), _dtype(layout.dtype))
-        self._define(name, layout, self._call(runtime.with_layout, arguments))
+        path, whose = layout_check(line)
+        function = getattr(runtime, path.removeprefix("runtime."))
+        arguments = (self._values[name], *self._extents(layout), _dtype(layout.dtype), whose)
+        self._define(name, layout, self._call(function, arguments))
         if not layout.decides_strides:
             del self._layouts[name]
 
-    def allocate(self, line: Allocate) -> None:
+    def allocate(self, line: Allocate | Place) -> None:
         layout = line.buffer.layout
         keywords = {"dtype": _dtype(layout.dtype), "device": self._device(layout.device)}
         node = self._call(self._empty_strided, self._extents(layout), keywords, line.buffer.name)
         self._define(line.buffer.name, layout, node)
+
+    def arena(self, line: Arena) -> None:
+        """A module's values die where they are no longer used, each with its own memory."""
 
     def reuse(self, line: Reuse) -> None:
         layout, source = line.buffer.layout, line.source
@@ -399,6 +406,8 @@ _METHODS: dict[type, Callable[[_FxEmitter, Any], None]] = {
     View: _FxEmitter.view,
     EnsureLayout: _FxEmitter.ensure_layout,
     Allocate: _FxEmitter.allocate,
+    Arena: _FxEmitter.arena,
+    Place: _FxEmitter.allocate,
     Reuse: _FxEmitter.reuse,
     FreeIfNotReused: _FxEmitter.free,
     Free: _FxEmitter.free,

@@ -42,6 +42,9 @@ from fusewright.records import replace
 from fusewright.wrapper.devices import name_devices
 from fusewright.wrapper.views import name_views
 
+CAST = "aten.clone.default"
+"""The call whose result is to be laid out as eager's is, whatever its argument: no surprise."""
+
 
 def generate_lines(
     schedule: Schedule,
@@ -147,8 +150,11 @@ def _call(step: CallOperator | CallSubprogram, program: Program) -> list[Line]:
             is_tuple=bool(step.results),
             origins=origins,
         )
+    name = step.name if isinstance(step, CallSubprogram) else step.operator
+    counted = "" if name == CAST else name
     tensors = (buffer for buffer in step.outputs if not buffer.layout.is_opaque)
-    return [call, *(EnsureLayout(buffer=buffer) for buffer in tensors)]
+    ensured = (EnsureLayout(buffer=buffer, operator=counted, origins=origins) for buffer in tensors)
+    return [call, *ensured]
 
 
 def _with_known_layouts(

@@ -36,7 +36,9 @@ from fusewright.ir.lines import (
     DebugPrint,
     DefineKernel,
     DefineSymbol,
+    EnsureLayout,
     Line,
+    Place,
     ScanLoop,
     TakeInput,
     WhileLoop,
@@ -51,7 +53,7 @@ from fusewright.ir.program import (
     ReadSize,
 )
 from fusewright.ir.sizes import size_symbol
-from fusewright.records import record
+from fusewright.records import record, replace
 
 INPUTS: Final = "inputs"
 """What the graph's own inputs go by, where a kernel's name stands."""
@@ -135,7 +137,17 @@ def print_values(lines: tuple[Line, ...], options: Options) -> tuple[Line, ...]:
     )
 
 
-PASSES: Final[tuple[Pass, ...]] = (check_nan, print_values, check_layouts)
+def refuse_copies(lines: tuple[Line, ...], options: Options) -> tuple[Line, ...]:
+    """Results of library calls that would have to be copied are an error."""
+    if not options.strict:
+        return lines
+    return tuple(
+        replace(line, is_strict=True) if isinstance(line, EnsureLayout) and line.operator else line
+        for line in lines
+    )
+
+
+PASSES: Final[tuple[Pass, ...]] = (check_nan, print_values, check_layouts, refuse_copies)
 """In this order: values are printed before a check of them raises, and layouts are checked before
 values are looked at."""
 
@@ -190,7 +202,7 @@ def _with_work(lines: Sequence[Line]) -> Iterable[tuple[Line, ObservedWork | Non
     unwritten: set[str] = set()
     for line in lines:
         match line:
-            case Allocate(buffer=buffer):
+            case Allocate(buffer=buffer) | Place(buffer=buffer):
                 unwritten.add(buffer.name)
             case CopyInto(target=target):
                 unwritten.discard(target)

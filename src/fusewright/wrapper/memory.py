@@ -12,12 +12,14 @@ CallKernel(.., b)         CallKernel(.., b)
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 from fusewright.ir.dtype import DType
 from fusewright.ir.index import Index
 from fusewright.ir.lines import (
     Allocate,
+    Arena,
     CallExtern,
     CallExternOut,
     CallProgram,
@@ -25,12 +27,14 @@ from fusewright.ir.lines import (
     Free,
     FreeIfNotReused,
     Line,
+    Place,
     Reuse,
     ScanLoop,
     TakeInput,
     WhileLoop,
 )
 from fusewright.ir.program import Buffer
+from fusewright.wrapper.arena import with_arena
 
 PoolKey = tuple[DType, str, Index]
 
@@ -38,7 +42,14 @@ Pool = dict[PoolKey, list[tuple[int, str]]]
 """Dead buffers by what they can be: the line that frees each, and its name."""
 
 
-def plan_memory(lines: tuple[Line, ...], hints: Mapping[str, int | float]) -> tuple[Line, ...]:
+ARENA_SHARE: Final = 16
+"""An arena may add one part in so many to the most that buffers of their own hold at one time,"""
+
+ARENA_BYTES: Final = 4096
+"""or so many bytes: a page, which buffers share that are rounded up to be aligned."""
+
+
+def plan_memory(lines: Sequence[Line], hints: Mapping[str, int | float]) -> tuple[Line, ...]:
     """Give each allocation the memory of a dead buffer of the same type, device and span, where
     there is one that can wait for it: at no time, for sizes as in `hints`, may more memory be held
     than the most that buffers yet to be used take.
@@ -48,11 +59,13 @@ def plan_memory(lines: tuple[Line, ...], hints: Mapping[str, int | float]) -> tu
     use for it, since new memory has to be mapped. On a GPU, where torch keeps what is freed, it
     waits until something else is asked for, which may have that size, or take its place.
     """
+    held = _held_bytes(lines, hints)
+    most = max(held, default=0)
+    lines = with_arena(lines, held, most + max(most // ARENA_SHARE, ARENA_BYTES))
     result: list[Line | None] = list(lines)
     pool: Pool = {}
     allocated: set[str] = set()
     held = _held_bytes(lines, hints)
-    most = max(held, default=0)
     for position, line in enumerate(lines):
         match line:
             case Allocate(buffer=buffer):
@@ -102,25 +115,25 @@ def _key(line: Allocate | FreeIfNotReused) -> PoolKey:
     return layout.dtype, layout.device, line.buffer.layout.span
 
 
-def _bytes(line: Allocate | Reuse, hints: Mapping[str, int | float]) -> int:
+def _bytes(line: Allocate | Arena | Reuse, hints: Mapping[str, int | float]) -> int:
     return line.buffer.layout.span.evaluate(hints) * line.buffer.layout.dtype.bytes
 
 
-def peak_bytes(lines: tuple[Line, ...], hints: Mapping[str, int | float]) -> int:
+def peak_bytes(lines: Sequence[Line], hints: Mapping[str, int | float]) -> int:
     """The most bytes that planned buffers hold at one time, for the given sizes. Of lines ahead of
     the memory pass: the most that buffers yet to be used take, less than which no plan needs.
     """
     return max(_held_bytes(lines, hints), default=0)
 
 
-def _held_bytes(lines: tuple[Line, ...], hints: Mapping[str, int | float]) -> list[int]:
+def _held_bytes(lines: Sequence[Line], hints: Mapping[str, int | float]) -> list[int]:
     """The bytes that buffers hold behind each line."""
     alive: dict[str, int] = {}
     total = 0
     held = []
     for line in lines:
         match line:
-            case Allocate(buffer=buffer):
+            case Allocate(buffer=buffer) | Arena(buffer=buffer):
                 alive[buffer.name] = _bytes(line, hints)
                 total += alive[buffer.name]
             case Reuse(buffer=buffer, source=source):
@@ -128,8 +141,8 @@ def _held_bytes(lines: tuple[Line, ...], hints: Mapping[str, int | float]) -> li
                     alive[source] = _bytes(line, hints)
                     total += alive[source]
                 alive[buffer.name] = alive.pop(source)
-            case TakeInput(buffer=buffer):
-                alive[buffer.name] = 0  # The caller holds it.
+            case TakeInput(buffer=buffer) | Place(buffer=buffer):
+                alive[buffer.name] = 0  # The caller holds it, or the arena.
             case Free(name=name) | FreeIfNotReused(buffer=Buffer(name=name)):
                 total -= alive.pop(name, 0)
         held.append(total)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from keyword import iskeyword
+from pathlib import Path
 
+from fusewright.ir.lines import EnsureLayout
 from fusewright.ir.origin import Origin
 from fusewright.ir.program import Enumerated, ListOf, Literal, Operand
 
@@ -85,3 +87,13 @@ def user_place(origins: tuple[Origin, ...]) -> str:
     lines = list(dict.fromkeys(line.strip() for line in lines))
     more = [f"… and {len(lines) - 3} more"] if len(lines) > 3 else []
     return "\n".join([*lines[:3], *more])
+
+
+def layout_check(line: EnsureLayout) -> tuple[str, str]:
+    """The function that sees to a layout, and whose result that is: its operator and the user's
+    first line; empty where copies are not counted.
+    """
+    path = "runtime.exact_layout" if line.is_strict else "runtime.with_layout"
+    origin = next((origin for origin in line.origins if origin.file), None)
+    place = f", {Path(origin.file).name}:{origin.line}  {origin.text}" if origin else ""
+    return path, line.operator and line.operator + place.rstrip()

@@ -28,6 +28,7 @@ from fusewright.ir.index import Index, Symbol, integer
 from fusewright.ir.kernel import CpuFacts, Kernel
 from fusewright.ir.lines import (
     Allocate,
+    Arena,
     AssertLayout,
     Block,
     CallExtern,
@@ -45,6 +46,7 @@ from fusewright.ir.lines import (
     Free,
     FreeIfNotReused,
     Line,
+    Place,
     Return,
     Reuse,
     ScanLoop,
@@ -68,6 +70,7 @@ from fusewright.ir.program import (
     operand_buffers,
 )
 from fusewright.operators import facts
+from fusewright.records import replace
 from fusewright.runtime.calling import (
     CallingOrder,
     SymbolSource,
@@ -76,6 +79,7 @@ from fusewright.runtime.native_plan import NativePlan, Operation
 from fusewright.wrapper.dispatched import DispatchedCall, dispatched_call
 from fusewright.wrapper.names import (
     constant_path,
+    layout_check,
     literal_text,
     names_of,
     number_path,
@@ -106,15 +110,15 @@ def pack_native(
     """The plan of `lines`; `places` are the lines of the Python module that do the same. It takes
     the captured graph's arguments as `order` tells; without it, as the lines say.
     """
-    emitter = _NativeEmitter(_shown_whole(lines), places_of_blocks or {})
+    emitter = _NativeEmitter(places_of_blocks or {})
     if order is not None:
         emitter.place = min(places)
         emitter.take_arguments(order)
     return emitter.pack(lines, places)
 
 
-def _shown_whole(lines: Sequence[Line]) -> frozenset[str]:
-    """Buffers that others than kernels use as they are laid out."""
+def _shown_whole(lines: Sequence[Line], kernels: Mapping[str, Kernel]) -> frozenset[str]:
+    """Buffers that others than kernels use as they are laid out, or kernels that Python calls."""
     shown: list[str] = []
     for line in lines:
         match line:
@@ -122,6 +126,8 @@ def _shown_whole(lines: Sequence[Line]) -> frozenset[str]:
                 shown += operand_buffers((*arguments, *(value for _, value in keywords)))
             case CallExternOut(arguments=arguments, keywords=keywords, out=out):
                 shown += [out, *operand_buffers((*arguments, *(value for _, value in keywords)))]
+            case CallKernel(launch=launch) if kernels[launch.kernel].language not in LAUNCHES:
+                shown += launch.buffers
             case CallProgram(arguments=arguments):
                 shown += operand_buffers(arguments)
             case View(source=source):
@@ -144,9 +150,7 @@ def _shown_whole(lines: Sequence[Line]) -> frozenset[str]:
 class _NativeEmitter:
     """Collects the plan's parts; one method a line type."""
 
-    def __init__(
-        self, shown_whole: frozenset[str], places: Mapping[str, Sequence[int]], prefix: str = ""
-    ) -> None:
+    def __init__(self, places: Mapping[str, Sequence[int]], prefix: str = "") -> None:
         self.place = 0
         self.blocks: dict[str, NativePlan] = {}
         """Plans of the blocks that the lines run, by name."""
@@ -162,7 +166,7 @@ class _NativeEmitter:
         self.constants: dict[str, int] = {}
         """Their places among the constants, by text."""
 
-        self._shown_whole = shown_whole
+        self._shown_whole: frozenset[str] = frozenset()
         self._tensors: Iterator[int] | None = None
         """Slots of the tensors among the arguments, where a `CallingOrder` tells them."""
 
@@ -174,6 +178,12 @@ class _NativeEmitter:
 
         self._temporary: list[int] = []
         """Slots whose values the current line alone needs."""
+
+        self._places: dict[str, Place] = {}
+        """By buffer in an arena, where."""
+
+        self._addresses: dict[tuple[str, int], int] = {}
+        """By arena and offset, the slot of the address."""
 
         self._owned: set[str] = set()
         """Buffers whose memory this plan allocated, or a library call for it alone."""
@@ -188,6 +198,10 @@ class _NativeEmitter:
 
     def pack(self, lines: Sequence[Line], places: Sequence[int]) -> NativePlan:
         """The plan of `lines`."""
+        for line in lines:
+            if isinstance(line, DefineKernel):
+                self._kernels[line.kernel.name] = line.kernel
+        self._shown_whole = _shown_whole(lines, self._kernels)
         for line, place in zip(lines, places, strict=True):
             self.place = place
             _METHODS[type(line)](self, line)
@@ -261,7 +275,7 @@ class _NativeEmitter:
         self._release_temporaries()
 
     def define_kernel(self, line: DefineKernel) -> None:
-        self._kernels[line.kernel.name] = line.kernel
+        """All are known before the first line is packed."""
 
     def allocate(self, line: Allocate) -> None:
         buffer = line.buffer
@@ -271,8 +285,36 @@ class _NativeEmitter:
         self._types[buffer.name] = buffer.layout.dtype
         self._geometries[buffer.name] = _geometry(buffer.layout)
 
+    def arena(self, line: Arena) -> None:
+        self.allocate(Allocate(buffer=line.buffer))
+
+    def place_in_arena(self, line: Place) -> None:
+        """What only kernels use is an address, and one slot serves all that begin there."""
+        buffer, arena = line.buffer, self._slots[line.arena]
+        name, layout = buffer.name, buffer.layout
+        self._places[name] = line
+        self._types[name] = layout.dtype
+        if name not in self._shown_whole:
+            begin = line.arena, line.offset
+            if begin not in self._addresses:
+                self._addresses[begin] = self._new_slot()
+                self.write("point", self._addresses[begin], arena, line.offset)
+            self._slots[name] = self._addresses[begin]
+            return
+        self._owned.add(name)
+        self._geometries[name] = _geometry(layout)
+        rest = self._kind(layout), line.offset, *self._geometry_numbers(layout)
+        self.write("place", self._new_slot(name), arena, *rest)
+
     def reuse(self, line: Reuse) -> None:
         name, source, layout = line.buffer.name, line.source, line.buffer.layout
+        place = self._places.pop(source, None)
+        if place is not None and self._geometries.get(source) != _geometry(layout):
+            self._release_place(source)
+            self.place_in_arena(replace(place, buffer=line.buffer))
+            return
+        if place is not None:
+            self._places[name] = place
         self._types[name] = layout.dtype
         if source in self._owned:
             self._owned.add(name)
@@ -291,7 +333,16 @@ class _NativeEmitter:
 
     def free(self, line: Free | FreeIfNotReused) -> None:
         name = line.name if isinstance(line, Free) else line.buffer.name
-        self._release(self._slots.pop(name))
+        self._places.pop(name, None)
+        self._release_place(name)
+        for begin in [begin for begin in self._addresses if begin[0] == name]:
+            self._free.append(self._addresses.pop(begin))
+
+    def _release_place(self, name: str) -> None:
+        """A buffer is used no more: what it was alone in its slot is released."""
+        slot = self._slots.pop(name)
+        if slot not in self._addresses.values():
+            self._release(slot)
 
     def call_kernel(self, line: CallKernel) -> None:
         launch = line.launch
@@ -375,7 +426,7 @@ class _NativeEmitter:
     def _block(self, block: Block) -> int:
         """The constant that is the plan of a block: it is found by the block's name."""
         places = self._places_of_blocks
-        emitter = _NativeEmitter(_shown_whole(block.lines), places, f"{block.name}_")
+        emitter = _NativeEmitter(places, f"{block.name}_")
         emitter.input_count = emitter.slot_count = block.count
         emitter._kernels = self._kernels
         self.blocks[block.name] = emitter.pack(block.lines, places[block.name])
@@ -418,10 +469,10 @@ class _NativeEmitter:
 
     def ensure_layout(self, line: EnsureLayout) -> None:
         layout = line.buffer.layout
-        function = self._constant("runtime.with_layout")
+        path, whose = layout_check(line)
+        constants = self._constant(path), self._constant(repr(whose)), self._kind(layout)
         geometry = self._geometry_numbers(layout)
-        slot = self._slots[line.buffer.name]
-        self.write("ensure layout", slot, function, self._kind(layout), *geometry)
+        self.write("ensure layout", self._slots[line.buffer.name], *constants, *geometry)
         if layout.decides_strides:
             self._geometries[line.buffer.name] = _geometry(layout)
 
@@ -607,6 +658,8 @@ _METHODS: dict[type, Callable[[_NativeEmitter, Any], None]] = {
     View: _NativeEmitter.view,
     EnsureLayout: _NativeEmitter.ensure_layout,
     Allocate: _NativeEmitter.allocate,
+    Arena: _NativeEmitter.arena,
+    Place: _NativeEmitter.place_in_arena,
     Reuse: _NativeEmitter.reuse,
     FreeIfNotReused: _NativeEmitter.free,
     Free: _NativeEmitter.free,

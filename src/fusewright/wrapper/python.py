@@ -16,6 +16,7 @@ from fusewright.ir.index import Index
 from fusewright.ir.kernel import CpuFacts, TritonFacts
 from fusewright.ir.lines import (
     Allocate,
+    Arena,
     AssertLayout,
     Block,
     CallExtern,
@@ -33,6 +34,7 @@ from fusewright.ir.lines import (
     Free,
     FreeIfNotReused,
     Line,
+    Place,
     Return,
     Reuse,
     ScanLoop,
@@ -59,6 +61,7 @@ from fusewright.records import record
 from fusewright.wrapper.devices import UNNUMBERED
 from fusewright.wrapper.names import (
     constant_path,
+    layout_check,
     literal_text,
     names_of,
     number_path,
@@ -149,6 +152,9 @@ class _PythonEmitter:
         """The statements of `call` behind the first, which unpacks the inputs."""
 
         self.allocates = False
+        self.places = False
+        """Whether buffers lie in an arena."""
+
         self.devices: list[str] = []
         """Variables that hold devices, by name; the CPU's is called so."""
 
@@ -171,6 +177,7 @@ class _PythonEmitter:
                 if self.allocates
                 else []
             ),
+            *(["place = runtime.placer()"] if self.places else []),
             *self.devices,
             *(f"{local} = {path}" for path, local in sorted(self.operators.items())),
             *(f"{name} = {text}" for name, text in self.constants.items()),
@@ -212,6 +219,7 @@ class _PythonEmitter:
         self.statements[block.name] = [inner.emit(line) for line in block.lines]
         self.functions.append(inner.function(_identifier(block.name), block.count))
         self.allocates |= inner.allocates
+        self.places |= inner.places
         return block.name
 
     def emit(self, line: Line) -> int:
@@ -270,7 +278,8 @@ class _PythonEmitter:
         size, stride = _sizes(layout.size), _sizes(layout.stride)
         name = line.buffer.name
         dtype = f"torch.{layout.dtype.torch_name}"
-        self.write(f"{name} = runtime.with_layout({name}, {size}, {stride}, {dtype})")
+        path, whose = layout_check(line)
+        self.write(f"{name} = {path}({name}, {size}, {stride}, {dtype}, {whose!r})")
         if layout.decides_strides:
             self.layouts[name] = (layout.size, layout.stride)
 
@@ -282,6 +291,17 @@ class _PythonEmitter:
         kind = f"dtype=torch.{layout.dtype.torch_name}, device={layout.device}"
         self.write(f"{_identifier(line.buffer.name)} = empty_strided({extents}, {kind})")
         self.allocates = True
+
+    def arena(self, line: Arena) -> None:
+        self.allocate(Allocate(buffer=line.buffer))
+
+    def place(self, line: Place) -> None:
+        layout, name = line.buffer.layout, _identifier(line.buffer.name)
+        self.layouts[name] = (layout.size, layout.stride)
+        extents = f"{_sizes(layout.size)}, {_sizes(layout.stride)}"
+        dtype = f"torch.{layout.dtype.torch_name}"
+        self.write(f"{name} = place({line.arena}, {line.offset}, {extents}, {dtype})")
+        self.places = True
 
     def reuse(self, line: Reuse) -> None:
         layout = line.buffer.layout
@@ -502,6 +522,8 @@ _METHODS: dict[type, Callable[[_PythonEmitter, Any], None]] = {
     View: _PythonEmitter.view,
     EnsureLayout: _PythonEmitter.ensure_layout,
     Allocate: _PythonEmitter.allocate,
+    Arena: _PythonEmitter.arena,
+    Place: _PythonEmitter.place,
     Reuse: _PythonEmitter.reuse,
     FreeIfNotReused: _PythonEmitter.free,
     Free: _PythonEmitter.free,

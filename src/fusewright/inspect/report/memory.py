@@ -8,6 +8,7 @@ from typing import Any
 from fusewright.ir.forms import blocks_of
 from fusewright.ir.lines import (
     Allocate,
+    Arena,
     CallExtern,
     CallExternOut,
     CallKernel,
@@ -17,6 +18,7 @@ from fusewright.ir.lines import (
     Free,
     FreeIfNotReused,
     Line,
+    Place,
     Reuse,
     ScanLoop,
     WhileLoop,
@@ -79,7 +81,7 @@ def memory_plan(lines: tuple[Line, ...], hints: Mapping[str, int | float]) -> Me
     alive: dict[str, MemoryBlock] = {}
     for line in lines:
         match line:
-            case Allocate(buffer=buffer):
+            case Allocate(buffer=buffer) | Arena(buffer=buffer):
                 block = MemoryBlock(
                     [(buffer.name, len(steps))], _bytes(buffer, hints), len(steps), -1
                 )
@@ -88,6 +90,8 @@ def memory_plan(lines: tuple[Line, ...], hints: Mapping[str, int | float]) -> Me
             case Reuse(buffer=buffer, source=source) if source in alive:
                 alive[buffer.name] = alive.pop(source)
                 alive[buffer.name].names.append((buffer.name, len(steps)))
+            case Place(buffer=buffer, arena=arena):
+                alive[arena].names.append((buffer.name, len(steps)))
             case Free(name=name) | FreeIfNotReused(buffer=Buffer(name=name)):
                 if name in alive:
                     alive.pop(name).end = len(steps)

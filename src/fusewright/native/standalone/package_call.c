@@ -343,6 +343,20 @@ static bool op_reinterpret(Call *call, const int64_t *operands)
     return true;
 }
 
+/* slot, arena, dtype, offset in bytes, dimensions, sizes, strides */
+static bool op_place(Call *call, const int64_t *operands)
+{
+    int64_t dims = operands[4];
+    AtenTensorHandle arena = tensor_at(call, operands[1]), tensor;
+    gather(call, operands + 5, 2 * dims);
+    if (arena == NULL || torch.place_in(arena, operands[3], (int32_t)operands[2], dims,
+                                        call->scratch, call->scratch + dims, &tensor) != 0) {
+        return refuse(call, "a buffer cannot be placed in its arena");
+    }
+    set_slot(call, operands[0], tensor);
+    return true;
+}
+
 static bool op_release(Call *call, const int64_t *operands)
 {
     set_slot(call, operands[0], NULL);
@@ -560,7 +574,7 @@ static bool (*const operations[])(Call *, const int64_t *) = {
     op_add,         op_multiply,   op_divide,      op_remainder, op_min,     op_max,
     op_read_number, op_read_size,  op_read_stride, op_allocate,  op_move,    op_reinterpret,
     op_release,     op_launch,     op_mm,          op_bmm,       op_addmm,   op_copy,
-    op_ensure_layout, op_dispatch, op_return,
+    op_ensure_layout, op_dispatch, op_return,      op_place,
 };
 
 static bool run_operations(Call *call)

@@ -197,7 +197,7 @@ static void read_rest(Reader *reader)
 const char *const package_forms[OPERATION_COUNT] = {
     "nrr",      "nrr",  "nrr",        "nrr",   "nrr",  "nrr",   "ns", "nsi",      "nsi", "oi#*r*r",
     "oo",       "os#*r*rr", "o",      "k#*s#*rri", "sss", "sss", "ssss", "ss",    "oi#*r*r",
-    NULL,       "#*q",
+    NULL,       "#*q", "osii#*r*r",
 };
 
 static bool is_within(int64_t index, int64_t count)

@@ -96,7 +96,7 @@ bool package_find_section(const FusewrightPackage *package, const char *name, Ro
      q  as s, or NOTHING              #  a count: letters behind a * come so often
    `dispatch` has a form of its own. */
 extern const char *const package_forms[];
-enum { DISPATCH = 19, OPERATION_COUNT = 21 };
+enum { DISPATCH = 19, OPERATION_COUNT = 22 };
 
 /* What an argument of an operator is, and what follows it. */
 enum {

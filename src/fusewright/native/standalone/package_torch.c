@@ -19,6 +19,7 @@ static const struct {
     {"aoti_torch_get_device_type", &torch.get_device_type, true},
     {"aoti_torch_empty_strided", &torch.empty_strided, true},
     {"aoti_torch__reinterpret_tensor", &torch.reinterpret, true},
+    {"aoti_torch__alloc_from_pool", &torch.place_in, true},
     {"aoti_torch_create_tensor_from_blob", &torch.from_blob, true},
     {"aoti_torch_new_tensor_handle", &torch.new_handle, true},
     {"aoti_torch_delete_tensor_object", &torch.delete_tensor, true},

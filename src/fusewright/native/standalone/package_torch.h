@@ -21,6 +21,8 @@ typedef struct {
                              AtenTensorHandle *);
     int32_t (*reinterpret)(AtenTensorHandle, int64_t, const int64_t *, const int64_t *, int64_t,
                            AtenTensorHandle *);
+    int32_t (*place_in)(AtenTensorHandle, int64_t, int32_t, int64_t, const int64_t *,
+                        const int64_t *, AtenTensorHandle *);
     int32_t (*from_blob)(void *, int64_t, const int64_t *, const int64_t *, int64_t, int32_t,
                          int32_t, int32_t, AtenTensorHandle *);
     int32_t (*new_handle)(AtenTensorHandle, AtenTensorHandle *);
