@@ -59,6 +59,22 @@ def test_training_is_as_in_eager(sizes: list[int]) -> None:
     assert len(compilation.record.subprograms) >= 5
 
 
+def test_a_size_that_a_branch_makes_a_constant() -> None:
+    """It is a symbol in the graph that stands for one number; nothing else of the graph varies."""
+    first, second = nn.Linear(8, 32), nn.Linear(32, 4)
+
+    def program(x: Tensor) -> Tensor:
+        result = second(torch.tanh(first(x)))
+        return result if x.shape[0] == 3 else result * 2
+
+    options = {"split_for_ddp": "graph", "strict": True}
+    compiled = fusewright.compile(program, options=options)
+    for size in (4, 3, 5, 3):
+        x = torch.randn(size, 8)
+        torch.testing.assert_close(compiled(x), program(x))
+        compiled(x).sum().backward()
+
+
 def count(function: Callable[..., Any], *args: Any, limits: tuple[int, ...] = (1,)) -> list[int]:
     """How many calls each piece of a function's graph has."""
     parts = graph_pieces.pieces(trace(function, *args), args, limits)

@@ -20,7 +20,6 @@ from typing import Any
 import torch
 from torch import fx
 
-from fusewright.aot import has_symbols
 from fusewright.aot.buckets import Gradient, Limits, full_buckets
 from fusewright.aot.partition import byte_count
 from fusewright.errors import note_partial_write
@@ -196,16 +195,18 @@ def _example(value: Any, examples: Sequence[Any]) -> Any:
     """An input of a piece, as it will come from the piece before."""
     if not isinstance(value, torch.Tensor):
         return value
-    fakes = [one for one in examples if isinstance(one, FakeTensor)]
-    if has_symbols(value) or fakes:
-        mode = next(one.fake_mode for one in fakes)
-        with mode:
-            return _with_history(value)
-    return _with_history(value)
+    for example in examples:
+        if isinstance(example, FakeTensor):
+            with example.fake_mode:
+                return _with_history(value, value.shape, value.stride())
+    # All sizes are numbers: a symbol that is left has turned out to stand for one.
+    return _with_history(value, [*map(int, value.shape)], [*map(int, value.stride())])
 
 
-def _with_history(value: torch.Tensor) -> torch.Tensor:
-    size, stride = tuple(value.shape), value.stride()
+def _with_history(value: torch.Tensor, size: Sequence[Any], stride: Sequence[Any]) -> torch.Tensor:
+    """A new tensor of a size and with strides; of the type and device of `value`, and with a
+    history if it has one.
+    """
     example = torch.empty_strided(size, stride, dtype=value.dtype, device=value.device)
     if not value.requires_grad:
         return example

@@ -15,6 +15,7 @@ import sys
 import time
 import traceback
 import unittest.mock
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -458,6 +459,7 @@ def nodes_of(loss: Tensor) -> set[Any]:
 
 def main() -> None:
     """Run all scenarios; the first rank writes what it found."""
+    warnings.filterwarnings("error", "fusewright: running")  # A graph that runs eagerly is a fault.
     if ON_GPUS:
         torch.cuda.set_device(DEVICE)
     dist.init_process_group(BACKEND)
