@@ -17,6 +17,7 @@ from tests.capture import (
 )
 from tests.capture.breaking import with_breaks
 from tests.capture.torch_cases import Case, assert_agree, observe
+from tests.programs.runners import breaking_after
 
 MODULES = (
     test_torch_modes,
@@ -25,7 +26,8 @@ MODULES = (
     test_torch_modules,
     test_torch_programs,
 )
-CASES = [case for module in MODULES for case in module.cases.cases if not case.raises]
+EVERY_CASE = [case for module in MODULES for case in module.cases.cases]
+CASES = [case for case in EVERY_CASE if not case.raises]
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -37,3 +39,14 @@ def test_program_with_breaks(case: Case) -> None:
         assert_agree(observe(compiled, case.make), expected)
     asked = [event.reason for event in compiled.compiler.events if isinstance(event, GraphBreak)]
     assert "user-break" in asked
+
+
+@pytest.mark.thorough
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("case", EVERY_CASE, ids=lambda case: case.function.__name__)
+def test_program_that_breaks_within_statements(case: Case) -> None:
+    expected = observe(case.function, case.make)
+    with breaking_after(3):
+        compiled = api.compile(case.function, backend="eager", recompile_limit=1000)
+        for _ in range(2):
+            assert_agree(observe(compiled, case.make), expected)
