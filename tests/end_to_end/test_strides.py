@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import fusewright
+from fusewright.errors import Unsupported
 
 CASES: dict[str, tuple[Callable[..., Any], Callable[[], tuple[Tensor, ...]]]] = {
     "rows_by_index": (
@@ -126,3 +127,38 @@ def test_new_dimensions_of_one_element_of_any_size() -> None:
     compiled = fusewright.compile(program, dynamic=True, options={"strict": True})
     x = torch.randn(3, 4)
     assert [one.stride() for one in compiled(x)] == [one.stride() for one in program(x)]
+
+
+IMAGES = torch.randn(2, 9, 5, 6).to(memory_format=torch.channels_last)
+VOLUMES = torch.randn(2, 3, 4, 5, 6).to(memory_format=torch.channels_last_3d)
+
+CHANNELS_LAST: dict[str, tuple[Callable[[Tensor], Tensor], Tensor]] = {
+    "pixel_shuffle": (lambda x: F.pixel_shuffle(x, 3), IMAGES),
+    "pixel_unshuffle": (lambda x: F.pixel_unshuffle(x[..., :4, :4], 2), IMAGES),
+    "reflected": (lambda x: F.pad(x, (1, 2, 3, 0), "reflect"), IMAGES),
+    "replicated": (lambda x: F.pad(x, (1, 9, 3, 0), "replicate"), IMAGES),
+    "cut and replicated": (lambda x: F.pad(x, (-1, 1, 1, -1), "replicate"), IMAGES),
+    "reflected volumes": (lambda x: F.pad(x, (1,) * 6, "reflect"), VOLUMES),
+    "replicated volumes": (lambda x: F.pad(x, (-1, 2) * 3, "replicate"), VOLUMES),
+    "circular": (lambda x: F.pad(x, (1, 2, 1, 1), "circular"), IMAGES),
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", CHANNELS_LAST)
+def test_channels_stay_last(name: str, dynamic: bool) -> None:
+    call, x = CHANNELS_LAST[name]
+    result = fusewright.compile(call, dynamic=dynamic, fullgraph=True)(x)
+    expected = call(x)
+    torch.testing.assert_close(result, expected, rtol=0, atol=0)
+    assert result.stride() == expected.stride()
+
+
+def test_a_factory_of_elements_that_are_one_in_memory_breaks_the_graph() -> None:
+    def program(x: Tensor) -> tuple[Tensor, Tensor]:
+        return x + 1, torch.empty_strided((5, 5), (0, 1))
+
+    compiled = fusewright.compile(program)
+    assert [result.stride() for result in compiled(IMAGES)] == [IMAGES.stride(), (0, 1)]
+    with pytest.raises(Unsupported, match="one in memory"):
+        fusewright.compile(program, fullgraph=True)(IMAGES)

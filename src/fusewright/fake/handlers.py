@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -271,7 +272,7 @@ def _run_meta_kernel(
     written = written_tensors(op, args, kwargs)
     if not written:
         if not torch_compat.is_view_operator(op):
-            metas = mapped(_without_overlap, metas)
+            metas = mapped(partial(_without_overlap, op), metas)
         return _wrap_results(mode, metas, device)
     by_meta = {id(tensor.meta_tensor): tensor for tensor in written}
     for tensor in written:
@@ -285,14 +286,16 @@ def _run_meta_kernel(
     )
 
 
-def _without_overlap(meta: torch.Tensor) -> torch.Tensor:
+def _without_overlap(op: OpOverload, meta: torch.Tensor) -> torch.Tensor:
     """The geometry of a computed result, whose elements each have memory of their own: what some
     versions of torch's meta kernels of `diagonal_scatter` and its like give for an expanded tensor.
     """
     steps = zip(meta.shape, meta.stride(), strict=True) if meta.layout is torch.strided else ()
-    if any(type(step) is int and step == 0 and size > 1 for size, step in steps):
-        return torch.empty_like(meta)
-    return meta
+    if not any(type(step) is int and step == 0 and size > 1 for size, step in steps):
+        return meta
+    if facts(op).is_unfilled:  # The program asked for these strides.
+        raise UnsupportedOperator(f"{op} of elements that are one in memory")
+    return torch.empty_like(meta)
 
 
 def _wrap_results(mode: FakeMode, metas: Any, device: torch.device) -> Any:
