@@ -17,6 +17,7 @@ import torch
 
 from fusewright import collectives
 from fusewright.capture import reasons
+from fusewright.capture.guards import GuardKind
 from fusewright.capture.handlers.registry import DECLINED, handles, refusal, when_imported
 from fusewright.capture.values.base import MISSING, Machine, NotConstant, Value
 from fusewright.capture.values.constant import FALSE, NONE
@@ -257,9 +258,7 @@ class _Writing:
         self._output, self._input = output, input
         if machine.truth(async_op):
             raise self._refused(_ASYNC)
-        if group is NONE:
-            group = machine.call_object(world, None, [], {})
-        self.process_group = group.real()
+        self.process_group = _guarded(machine, group)
         if not is_process_group(self.process_group):
             raise self._refused(_GROUP)
         for tensor in (output, input):
@@ -270,9 +269,13 @@ class _Writing:
 
     def word(self, op: Value | None) -> str:
         """The name of a reduction; none is given for a sum."""
-        word = "sum" if op is None else reduction_words().get(op.real())
-        if word is None:
+        if op is None:
+            return "sum"
+        real = op.real()
+        word = reduction_words().get(real)
+        if word is None or op.source is None:
             raise self._refused(_REDUCTION)
+        self._machine.guard(GuardKind.IDENTITY, op.source, real)
         return word
 
     def equal_parts(self, tensor: Value) -> list[int]:
@@ -306,9 +309,7 @@ def rank_count(machine: Machine, group: Value = NONE) -> Any:
 
 def _asked(machine: Machine, group: Value, ask: Callable[[Any], int]) -> Any:
     """What a process group, which is guarded, answers for as long as it is there."""
-    if group is NONE:
-        group = machine.call_object(world, None, [], {})
-    real = group.real()
+    real = _guarded(machine, group)
     return machine.new(ask(real)) if is_process_group(real) else DECLINED
 
 
@@ -396,13 +397,27 @@ def _group(
             raise refused(_NO_PLAIN_TENSOR)
         if tensor.fake.requires_grad and torch.is_grad_enabled():
             raise refused(_GRADIENTS)
-    try:
-        real = group.constant()
-    except NotConstant:
-        real = group.real()
+    real = _guarded(machine, group)
     if real is MISSING:
         raise refused(_GROUP)
     return group_of(real, "" if tag is None else str(tag.constant()))
+
+
+def _guarded(machine: Machine, group: Value) -> Any:
+    """The process group that a value is, or what names one, a mesh or a string; the default group
+    where it is None. It is guarded to be the same object. MISSING: it is not known.
+    """
+    try:
+        name = group.constant()
+    except NotConstant:
+        name = None
+    else:
+        group = machine.call_object(world, None, [], {})  # decides what a name means, too
+    real = group.real()
+    if group.source is None or real is None or isinstance(real, (list, tuple)):
+        return MISSING
+    machine.guard(GuardKind.IDENTITY, group.source, real)
+    return real if name is None else name
 
 
 def _run(
