@@ -28,8 +28,8 @@ import torch
 from torch import fx
 
 from fusewright import torch_compat
-from fusewright.aot.tracer import Fakes
 from fusewright.errors import Unsupported
+from fusewright.fake import FakeMode
 from fusewright.fake_rules.geometry import known_equal, same_sizes
 from fusewright.operators import OperatorKind, facts, operator_named
 from fusewright.torch_compat import OpOverload
@@ -67,7 +67,7 @@ def shown_memory(node: fx.Node) -> fx.Node:
 class Functionalizer:
     """Rewrites one graph in place; `current(root)` is then the last value of a storage."""
 
-    def __init__(self, graph: fx.Graph, fakes: Fakes) -> None:
+    def __init__(self, graph: fx.Graph, fakes: FakeMode) -> None:
         self._graph = graph
         self._fakes = fakes
         self._values: dict[fx.Node, tuple[fx.Node, int]] = {}

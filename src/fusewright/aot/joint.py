@@ -37,7 +37,6 @@ from fusewright.aot.shared_memory import (
 )
 from fusewright.aot.specs import FromGraph, FromInput, GeometryChange, ResultSpec, StorageBase
 from fusewright.aot.tracer import (
-    Fakes,
     Recorder,
     located_errors,
     record_inputs,
@@ -46,6 +45,7 @@ from fusewright.aot.tracer import (
     traced_program,
 )
 from fusewright.errors import RaisesInBackward, Unsupported
+from fusewright.fake import FakeMode
 from fusewright.formulas import Formula
 from fusewright.records import field, record, replace
 
@@ -149,7 +149,7 @@ def trace_joint(
     module: fx.GraphModule,
     inputs: Sequence[Any],
     interior: Sequence[bool],
-    fakes: Fakes,
+    fakes: FakeMode,
     decompositions: Mapping[Any, Formula],
     joined: Relatives = (),
     *,
@@ -318,7 +318,7 @@ def _of_memory(recorder: Recorder, gradient: Any, value: torch.Tensor) -> Any:
     return gradient
 
 
-def _dense_like(value: torch.Tensor, fakes: Fakes) -> Any:
+def _dense_like(value: torch.Tensor, fakes: FakeMode) -> Any:
     """A fake like `value`, with its strides where that fills its memory, else dense ones."""
     return fakes.dispatch(aten.empty_like.default, (value,), {})
 
@@ -360,7 +360,7 @@ def _finished(
     histories: Sequence[OutputHistory],
     tracked: frozenset[int],
     bases: Sequence[StorageBase],
-    fakes: Fakes,
+    fakes: FakeMode,
 ) -> JointGraph:
     likes = [node.meta["val"] for node in plan.nodes[: plan.output_count]]
     likes += plan.values[plan.output_count :]

@@ -19,7 +19,7 @@ import torch
 from torch import fx
 
 from fusewright.aot.functionalize import view_source
-from fusewright.aot.tracer import Fakes
+from fusewright.fake import FakeMode
 from fusewright.fake_rules.geometry import same_sizes
 
 aten = torch.ops.aten
@@ -31,7 +31,7 @@ COMPUTED: dict[Any, Any] = {
 """By operator that flips a bit, the operator that computes new elements."""
 
 
-def compute_math_bits(graph: fx.Graph, fakes: Fakes) -> None:
+def compute_math_bits(graph: fx.Graph, fakes: FakeMode) -> None:
     """Replace the operators of `COMPUTED` in a functional graph, and copies of what they gave."""
     laid_out_anew: set[fx.Node] = set()
     for target, computing in COMPUTED.items():
@@ -54,7 +54,7 @@ def compute_math_bits(graph: fx.Graph, fakes: Fakes) -> None:
             _run_again(node, fakes, laid_out_anew)
 
 
-def _run_again(node: fx.Node, fakes: Fakes, laid_out_anew: set[fx.Node]) -> None:
+def _run_again(node: fx.Node, fakes: FakeMode, laid_out_anew: set[fx.Node]) -> None:
     """Say anew what `node` gives, and note it where its strides are other ones than before."""
     before = node.meta["val"]
     args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda argument: argument.meta["val"])

@@ -39,7 +39,7 @@ from fusewright.aot.specs import (
     StorageBase,
     ViewOf,
 )
-from fusewright.aot.tracer import Fakes
+from fusewright.fake import FakeMode
 from fusewright.fake_rules.geometry import known_equal, same_sizes
 from fusewright.records import record
 
@@ -72,7 +72,7 @@ class ResultPlan:
     """The number of values that the results take; gradients may follow."""
 
 
-def finish_graph(program: TracedProgram, inputs: Sequence[Any], fakes: Fakes) -> AtenGraph:
+def finish_graph(program: TracedProgram, inputs: Sequence[Any], fakes: FakeMode) -> AtenGraph:
     """Make `program`, traced on `inputs`, functional and decide where each of its results comes
     from.
     """
@@ -96,7 +96,7 @@ def finish_graph(program: TracedProgram, inputs: Sequence[Any], fakes: Fakes) ->
 
 
 def finish_outputs(
-    program: TracedProgram, plan: ResultPlan, likes: Sequence[Any], fakes: Fakes
+    program: TracedProgram, plan: ResultPlan, likes: Sequence[Any], fakes: FakeMode
 ) -> tuple[list[fx.Node], tuple[StorageBase, ...]]:
     """Make `program` functional; gives the nodes that hold the last values of the plan's, each with
     the sizes and strides of its fake in `likes`, in memory that is no input's or other output's;
@@ -129,7 +129,7 @@ def finish_outputs(
 
 
 def _copied(
-    current: fx.Node, node: fx.Node, like: torch.Tensor, fakes: Fakes
+    current: fx.Node, node: fx.Node, like: torch.Tensor, fakes: FakeMode
 ) -> tuple[fx.Node, fx.Node]:
     """A copy of `current`, and a view of it with the sizes and strides of `like`: elements that are
     one in the memory of `like`, as `expand` makes them, are one in the copy.

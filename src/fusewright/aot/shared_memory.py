@@ -23,9 +23,9 @@ from torch import fx
 from fusewright import torch_compat
 from fusewright.aot.functionalize import may_repeat_elements, memory_owner
 from fusewright.aot.specs import StorageBase
-from fusewright.aot.tracer import Fakes, Recorder
+from fusewright.aot.tracer import Recorder
 from fusewright.errors import Unsupported
-from fusewright.fake import FakeTensor
+from fusewright.fake import FakeMode, FakeTensor
 from fusewright.fake.history import History
 from fusewright.records import replace
 
@@ -77,7 +77,7 @@ def counts_from_beginning(module: fx.GraphModule) -> bool:
 
 
 def _span(
-    members: Mapping[int, torch.Tensor], fakes: Fakes, *, whole: bool = False
+    members: Mapping[int, torch.Tensor], fakes: FakeMode, *, whole: bool = False
 ) -> tuple[Any, StorageBase, int]:
     """A fake of the memory from the first to the last element of the inputs `members`, how it is
     found at run time, and where it begins in their storage, in elements. `whole`: it is to begin
@@ -183,7 +183,7 @@ def with_history(recorder: Recorder, value: Any) -> Any:
 
 
 def share_bases(
-    graph: fx.Graph, placeholders: Sequence[fx.Node], written: set[fx.Node], fakes: Fakes
+    graph: fx.Graph, placeholders: Sequence[fx.Node], written: set[fx.Node], fakes: FakeMode
 ) -> tuple[tuple[StorageBase, ...], dict[fx.Node, fx.Node]]:
     """Where inputs share memory, or `as_strided` shows it, or several elements of one are the same
     in memory, and one of them is written to, let all of them be views of one further input; gives
@@ -233,7 +233,7 @@ def _share_base(
     restrided: Sequence[fx.Node],
     last: fx.Node,
     views: dict[fx.Node, fx.Node],
-    fakes: Fakes,
+    fakes: FakeMode,
 ) -> tuple[StorageBase, fx.Node]:
     """Make a further input, behind `last`, and let views of it take the place of `sharing`, noted
     in `views`. `restrided`: calls of `as_strided` that show this memory.

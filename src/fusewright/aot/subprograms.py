@@ -15,10 +15,11 @@ from fusewright.aot.graph import AtenGraph
 from fusewright.aot.leaves import filled, with_leaves
 from fusewright.aot.results import finish_graph
 from fusewright.aot.specs import FromGraph
-from fusewright.aot.tracer import Fakes, Recorder, trace
+from fusewright.aot.tracer import Recorder, trace
 from fusewright.containers import tensors
 from fusewright.control_flow import ControlFlow
 from fusewright.errors import UnsupportedOperator
+from fusewright.fake import FakeMode
 from fusewright.ir.index import integer
 from fusewright.opaque import Opaque, is_number
 from fusewright.records import record
@@ -96,7 +97,7 @@ class Tracing:
         return filled(self.structure, [node.meta["val"] for node in graph.outputs])
 
 
-def like(tensor: Any, fakes: Fakes) -> Any:
+def like(tensor: Any, fakes: FakeMode) -> Any:
     """A fake of its own, with sizes and strides of another; a number as it is."""
     if not isinstance(tensor, torch.Tensor):
         return tensor

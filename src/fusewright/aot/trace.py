@@ -16,7 +16,7 @@ from fusewright.aot.graph import AtenGraph
 from fusewright.aot.joint import JointGraph, trace_joint
 from fusewright.aot.results import finish_graph
 from fusewright.aot.shared_memory import Relatives, relatives
-from fusewright.aot.tracer import Fakes, trace
+from fusewright.aot.tracer import trace
 from fusewright.context import CompileContext
 from fusewright.errors import Unsupported, UnsupportedOperator
 from fusewright.fake import FakeMode, FakeTensor
@@ -131,7 +131,7 @@ def _runs_with_gradients(graph: fx.Graph) -> bool:
     return False
 
 
-def _fake_inputs(example_inputs: Sequence[Any]) -> tuple[Fakes, list[Any]]:
+def _fake_inputs(example_inputs: Sequence[Any]) -> tuple[FakeMode, list[Any]]:
     """The mode to trace in and a fake for each example, no two the same."""
     for value in example_inputs:
         if isinstance(value, FakeTensor):

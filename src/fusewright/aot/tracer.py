@@ -62,15 +62,12 @@ records it, given the target and the arguments, in place of running it.
 DATA_DEPENDENT = frozenset({aten._local_scalar_dense.default, *UNKNOWN_RULES})
 """Operators whose results may have sizes, or be numbers, that depend on data."""
 
-Fakes = FakeMode
-"""What runs operators on fakes."""
-
 
 class Recorder(TorchDispatchMode):
     """Records operators on fakes into `graph`; one a trace."""
 
     def __init__(
-        self, fakes: Fakes, decompositions: Mapping[Any, Formula], *, verify: bool = False
+        self, fakes: FakeMode, decompositions: Mapping[Any, Formula], *, verify: bool = False
     ) -> None:
         super().__init__()
         self.fakes = fakes
@@ -479,7 +476,7 @@ def is_same_view(op: Any, args: tuple[Any, ...], result: torch.Tensor) -> bool:
 def trace(
     module: fx.GraphModule,
     inputs: Sequence[Any],
-    fakes: Fakes,
+    fakes: FakeMode,
     decompositions: Mapping[Any, Formula],
     *,
     verify: bool = False,
