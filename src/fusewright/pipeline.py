@@ -322,26 +322,22 @@ class _Subprograms:
         self._slots = slots
 
     def add(self, node: fx.Node) -> None:
-        """Compile the functions of a node to lines; where they need more than lines around them, to
-        programs of their own. The formula of a gradient is Python as it stands.
+        """Compile the functions of a condition or loop to lines; eager calls are Python as it
+        stands.
         """
         target: Any = node.target
-        if target.graphs and all(returns_results(one, len(one.outputs)) for one in target.graphs):
-            names = [f"{self._prefix}{node.name}_{role}" for role in target.roles]
-            codes = [self._block(*each) for each in zip(names, target.graphs, strict=True)]
-            self.flows[node.name] = Flow(
-                line=target.line,
-                names=tuple(names),
-                lines=tuple(code.lines for code in codes),
-                orders=tuple(code.order for code in codes),
-            )
+        if isinstance(target, EagerCall):
+            self.constants[self._prefix + node.name] = target
             return
-        runs = []
-        for graph in target.graphs:
-            compiled = compile_aten(graph, self._context.again(), self._language)
-            self.records += (compiled.record, *compiled.record.subprograms)
-            runs.append(with_results(graph, compiled.run))
-        self.constants[self._prefix + node.name] = target.running(runs)
+        assert all(returns_results(one, len(one.outputs)) for one in target.graphs)
+        names = [f"{self._prefix}{node.name}_{role}" for role in target.roles]
+        codes = [self._block(*each) for each in zip(names, target.graphs, strict=True)]
+        self.flows[node.name] = Flow(
+            line=target.line,
+            names=tuple(names),
+            lines=tuple(code.lines for code in codes),
+            orders=tuple(code.order for code in codes),
+        )
 
     def _block(self, name: str, graph: AtenGraph) -> GeneratedCode:
         context = self._context.again()

@@ -10,7 +10,7 @@ Behind the tensors come the symbols in their sizes, and those that the functions
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -19,16 +19,14 @@ from torch import fx
 from fusewright import control_flow, torch_compat
 from fusewright.aot.dead_code import remove_dead_code
 from fusewright.aot.graph import AtenGraph
-from fusewright.aot.interpret import interpreter
 from fusewright.aot.joint import trace_joint
-from fusewright.aot.leaves import filled, leaves, with_leaves
+from fusewright.aot.leaves import filled, with_leaves
 from fusewright.aot.loops import record_scan, record_while_loop
-from fusewright.aot.runtime import with_results
-from fusewright.aot.specs import FromGraph, FromInput, Leaf
+from fusewright.aot.specs import FromGraph, FromInput
 from fusewright.aot.subprograms import (
-    Layouts,
     SubprogramCall,
     Tracing,
+    by_eager_operators,
     differentiable,
     from_all,
     like,
@@ -37,15 +35,13 @@ from fusewright.aot.subprograms import (
 from fusewright.aot.symbols import symbols_as_numbers
 from fusewright.aot.tracer import RECORDED_WHOLE, Recorder
 from fusewright.containers import tensors
-from fusewright.control_flow import ControlFlow, Function
+from fusewright.control_flow import ControlFlow
 from fusewright.errors import UnsupportedOperator
 from fusewright.ir.lines import Block, CallProgram, Conditional, Line, WhileLoop
+from fusewright.runtime.loops import while_loop
 from fusewright.torch_compat.graph_modules import GraphModule
 
 aten = torch.ops.aten
-
-Run = Callable[[list[Any]], Any]
-"""Runs one graph: a list of tensors in, its results out."""
 
 
 class ControlFlowCall:
@@ -54,57 +50,40 @@ class ControlFlowCall:
     and then symbolic numbers.
     """
 
-    def __init__(
-        self, name: str, graphs: Sequence[AtenGraph], structures: Sequence[Any], arguments: Any
-    ) -> None:
+    def __init__(self, name: str, graphs: Sequence[AtenGraph], results: int) -> None:
         self.graphs = graphs
         """The functions, each from the tensors in its arguments, all those from outside, and the
         numbers.
         """
 
-        self._structures = structures
-        """The result of each function, with a `Leaf` for each tensor."""
+        self.results = results
+        """How many there are; of a loop, how many values it carries."""
 
-        self._arguments = arguments
-        """The arguments, with a `Leaf` for each tensor."""
-
-        self.function = control_flow.FUNCTIONS[name]
+        self.is_condition = name == "cond"
         self.__name__ = self.__qualname__ = name
         self.__module__ = __name__
 
     def __repr__(self) -> str:
         return self.__name__
 
-    def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    def __call__(self, *arguments: Any) -> tuple[Any, ...]:
         """By eager operators."""
-        return self.running([with_results(g, interpreter(g)) for g in self.graphs])(*tensors)
-
-    def running(self, runs: Sequence[Run]) -> Callable[..., tuple[torch.Tensor, ...]]:
-        """The call, given what runs each of the graphs."""
-        count = len(list(leaves(self._arguments)))
-        layouts = [Layouts(graph) for graph in self.graphs]
-
-        def call(*inputs: Any) -> tuple[torch.Tensor, ...]:
-            functions = [
-                _function(*parts, inputs[count:])
-                for parts in zip(runs, layouts, self._structures, strict=True)
-            ]
-            arguments = filled(self._arguments, inputs)
-            return tuple(tensors(self.function(*functions, *arguments)))
-
-        return call
+        first, second = map(by_eager_operators, self.graphs)
+        if self.is_condition:
+            predicate, *operands = arguments
+            return (first if predicate else second)(operands)
+        return while_loop(first, second, arguments, self.results)
 
     @property
     def roles(self) -> tuple[str, str]:
         """The name of each graph's part in the condition or loop."""
-        is_condition = self.function is control_flow.cond
-        return ("true", "false") if is_condition else ("condition", "body")
+        return ("true", "false") if self.is_condition else ("condition", "body")
 
     def line(self, call: CallProgram, blocks: Sequence[Block]) -> Line:
         """The call as a wrapper line that runs `blocks`."""
         first, second = blocks
         results, origins = call.results, call.origins
-        if self.function is control_flow.cond:
+        if self.is_condition:
             return Conditional(
                 predicate=call.arguments[0],
                 arguments=call.arguments[1:],
@@ -115,7 +94,7 @@ class ControlFlowCall:
             )
         return WhileLoop(
             arguments=call.arguments,
-            carried=len(results),
+            carried=self.results,
             condition=first,
             body=second,
             results=results,
@@ -123,26 +102,13 @@ class ControlFlowCall:
         )
 
 
-def _function(run: Run, layouts: Layouts, structure: Any, outside: Sequence[Any]) -> Function:
-    """A function of the program, run by `run` on tensors laid out so."""
-
-    def function(*arguments: Any) -> Any:
-        values = [*tensors(arguments), *outside]
-        results = run(layouts.applied(values))
-        return filled(structure, list(tensors(results)))
-
-    return function
-
-
 def record_control_flow(recorder: Recorder, flow: ControlFlow, args: Sequence[Any]) -> Any:
     """Record a call of `flow`; gives its results. Raises UnsupportedOperator."""
     outside, *arguments = args
-    values: list[Any] = []
-    shape = with_leaves(arguments, values)
-    values += tensors(outside)
+    values = [*tensors(arguments), *tensors(outside)]
     if any(torch_compat.unwrapped(value) is not value for value in values):
         raise UnsupportedOperator(f"{flow.name} inside of a transform of torch.func")
-    call = SubprogramCall(flow, outside, arguments, shape, values)
+    call = SubprogramCall(flow, outside, arguments, values)
     if flow.name == "scan":
         return record_scan(recorder, call)
     if not torch.is_grad_enabled() or not any(value.requires_grad for value in values):
@@ -164,10 +130,8 @@ def _record(recorder: Recorder, call: SubprogramCall) -> Any:
     with torch_compat.without_modes(), torch.no_grad():
         result = control_flow.FUNCTIONS[name](*functions, *call.arguments)
     graphs = [function.graph for function in functions]
-    target = ControlFlowCall(
-        name, graphs, [function.structure for function in functions], call.shape
-    )
     results = tuple(tensors(result))
+    target = ControlFlowCall(name, graphs, len(results))
     recorder.record_call(target, (*call.tensors, *numbers), {}, results)
     return result
 
@@ -253,9 +217,7 @@ def _record_backward(
             taken = [*range(count), *(count + place for place in own)]
             graphs.append(_gradient_graph(recorder, module, taken, values, wanted, tangents))
         likes = [like(operands[number], recorder.fakes) for number in wanted]
-    everything = [Leaf(number) for number in range(1, 1 + len(operands) + len(tangents))]
-    results = [Leaf(number) for number in range(len(wanted))]
-    target = ControlFlowCall("cond", graphs, [results, results], [Leaf(0), everything])
+    target = ControlFlowCall("cond", graphs, len(likes))
     recorder.record_call(target, (predicate, *operands, *tangents, *numbers), {}, tuple(likes))
     gradients = dict(zip(wanted, likes, strict=True))
     return None, *(gradients.get(number) for number in range(len(operands)))

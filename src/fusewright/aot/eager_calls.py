@@ -45,10 +45,6 @@ class EagerCall:
     def __call__(self, *arguments: Any) -> tuple[Any, ...]:
         return self.function(*arguments)
 
-    def running(self, runs: Sequence[Any]) -> Callable[..., tuple[Any, ...]]:
-        """The call, given what runs its graphs, of which there are none."""
-        return self.function
-
 
 def record_eager(
     recorder: Recorder,

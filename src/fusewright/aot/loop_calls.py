@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -10,16 +10,11 @@ from torch import fx
 
 from fusewright.aot.dead_code import remove_dead_code
 from fusewright.aot.graph import AtenGraph
-from fusewright.aot.interpret import interpreter
-from fusewright.aot.runtime import with_results
 from fusewright.aot.specs import FromGraph
-from fusewright.aot.subprograms import in_layout
+from fusewright.aot.subprograms import by_eager_operators
 from fusewright.ir.lines import Block, CallProgram, Line, ScanLoop, WhileLoop
 from fusewright.records import replace
 from fusewright.runtime.loops import scan, while_loop
-
-Run = Callable[[list[Any]], Any]
-"""Runs one graph: a list of tensors and numbers in, its results out."""
 
 
 class LoopCall:
@@ -57,20 +52,10 @@ class LoopCall:
         """The graphs that are to be compiled."""
         return (self.step,)
 
-    def __call__(self, *inputs: Any) -> tuple[torch.Tensor, ...]:
+    def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         """By eager operators."""
-        return self.running([with_results(graph, interpreter(graph)) for graph in self.graphs])(
-            *inputs
-        )
-
-    def running(self, runs: Sequence[Run]) -> Callable[..., tuple[torch.Tensor, ...]]:
-        """The call, given what runs each of the graphs."""
-        step = in_layout(self.step, runs[0])
-
-        def call(*inputs: Any) -> tuple[torch.Tensor, ...]:
-            return scan(step, inputs, self.carried, self.sliced, self.stacked, self.reverse)
-
-        return call
+        step = by_eager_operators(self.step)
+        return scan(step, inputs, self.carried, self.sliced, self.stacked, self.reverse)
 
     @property
     def roles(self) -> tuple[str, ...]:
@@ -142,13 +127,9 @@ class WhileCall(LoopCall):
     def roles(self) -> tuple[str, ...]:
         return "step", "condition"
 
-    def running(self, runs: Sequence[Run]) -> Callable[..., tuple[torch.Tensor, ...]]:
-        step, condition = map(in_layout, self.graphs, runs)
-
-        def call(*inputs: Any) -> tuple[torch.Tensor, ...]:
-            return while_loop(condition, step, inputs, self.carried, self.stacked)
-
-        return call
+    def __call__(self, *inputs: Any) -> tuple[Any, ...]:
+        step, condition = map(by_eager_operators, self.graphs)
+        return while_loop(condition, step, inputs, self.carried, self.stacked)
 
     def line(self, call: CallProgram, blocks: Sequence[Block]) -> Line:
         body, condition = blocks

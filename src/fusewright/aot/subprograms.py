@@ -12,6 +12,7 @@ from torch import fx
 
 from fusewright import torch_compat
 from fusewright.aot.graph import AtenGraph
+from fusewright.aot.interpret import interpreter
 from fusewright.aot.leaves import filled, with_leaves
 from fusewright.aot.results import finish_graph
 from fusewright.aot.specs import FromGraph
@@ -37,9 +38,6 @@ class SubprogramCall:
     """By function: the tensors and numbers that it reads from outside."""
 
     arguments: Sequence[Any]
-    shape: Any
-    """The arguments with leaves for their tensors."""
-
     tensors: Sequence[Any]
     """The tensors in the arguments, and those from outside."""
 
@@ -172,42 +170,37 @@ class Differentiable(torch.autograd.Function):
 # -- when the graph runs --------------------------------------------------------------------------
 
 
-class Layouts:
-    """How a graph takes its tensors: their strides, which may depend on its numbers."""
+def by_eager_operators(graph: AtenGraph) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
+    """Runs a graph, whose placeholders are tensors and opaque values and then numbers, on tensors
+    that may be laid out otherwise.
+    """
+    values = [node.meta["val"] for node in graph.placeholders]
+    strides = [
+        None if isinstance(value, Opaque) else tuple(map(index_of, value.stride()))
+        for value in values
+        if not is_number(value)
+    ]
+    count = len(strides)
+    indices = [
+        index_of(value) if isinstance(value, int | torch.SymInt) else integer(0)
+        for value in values[count:]
+    ]
+    run = interpreter(graph)
 
-    def __init__(self, graph: AtenGraph) -> None:
-        values = [node.meta["val"] for node in graph.placeholders]
-        self._strides = [
-            None if isinstance(value, Opaque) else tuple(map(index_of, value.stride()))
-            for value in values
-            if not is_number(value)
-        ]
-        self._numbers = [
-            index_of(value) if isinstance(value, int | torch.SymInt) else integer(0)
-            for value in values[len(self._strides) :]
-        ]
-
-    def applied(self, inputs: Sequence[Any]) -> list[Any]:
-        """`inputs`, tensors and opaque values and then numbers, with the tensors so laid out."""
-        numbers = inputs[len(self._strides) :]
+    def call(arguments: Sequence[Any]) -> tuple[Any, ...]:
         symbols = {
             symbol.name: number
-            for index, number in zip(self._numbers, numbers, strict=True)
+            for index, number in zip(indices, arguments[count:], strict=True)
             for symbol in index.free()
         }
-        buffers = [
-            value
-            if strides is None
-            else with_stride(value, tuple([stride.evaluate(symbols) for stride in strides]))
-            for value, strides in zip(inputs, self._strides, strict=False)
-        ]
-        return [*buffers, *numbers]
+        inputs = list(arguments)
+        for place, stride in enumerate(strides):
+            if stride is not None:
+                wanted = tuple([extent.evaluate(symbols) for extent in stride])
+                inputs[place] = with_stride(inputs[place], wanted)
+        return run(inputs)
 
-
-def in_layout(graph: AtenGraph, run: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
-    """`run`, which runs `graph`, for tensors that may be laid out otherwise."""
-    layouts = Layouts(graph)
-    return lambda inputs: run(layouts.applied(inputs))
+    return call
 
 
 def with_stride(tensor: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:
