@@ -114,6 +114,12 @@ def test_as_eager(program: Program, target: str) -> None:
     check(program, compiled(program, target=target))
 
 
+@pytest.mark.parametrize("backend", ["aot_eager", "loops_eager", "stage_check"])
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_by_other_backends(program: Program, backend: str) -> None:
+    check(program, fusewright.compile(program, fullgraph=True, backend=backend))
+
+
 @pytest.mark.parametrize(
     "options",
     [

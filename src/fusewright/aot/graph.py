@@ -4,6 +4,7 @@ the user's program.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import torch
@@ -72,6 +73,12 @@ class AtenGraph:
     def placeholders(self) -> list[fx.Node]:
         """The nodes of the inputs, in order."""
         return list(self.graph.find_nodes(op="placeholder"))
+
+    @property
+    def programs(self) -> dict[str, Callable[..., Any]]:
+        """By name of its node: what runs a condition, loop or eager call by eager operators."""
+        nodes = self.graph.nodes
+        return {node.name: node.target for node in nodes if hasattr(node.target, "graphs")}
 
     @property
     def outputs(self) -> tuple[Any, ...]:

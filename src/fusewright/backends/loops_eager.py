@@ -46,6 +46,6 @@ def _evaluated(graph: AtenGraph) -> Callable[[list[Any]], Any]:
 
     def call(inputs: list[Any]) -> tuple[Any, ...]:
         with torch.no_grad():
-            return evaluate_call(program, inputs, graph.constants)
+            return evaluate_call(program, inputs, graph.constants, graph.programs)
 
     return calling_order(graph.placeholders, program).around(call)

@@ -15,9 +15,6 @@ from torch import fx
 from fusewright.aot import (
     COMPILER_DECOMPOSITIONS,
     AtenGraph,
-    ControlFlowCall,
-    EagerCall,
-    LoopCall,
     default_partition,
     in_recorded_types,
     interpreter,
@@ -95,19 +92,13 @@ def staged(
     return build
 
 
-def programs_of(graph: AtenGraph) -> dict[str, Callable[..., Any]]:
-    """Functions that run the conditions and loops of a graph by eager operators, by name."""
-    calls = (ControlFlowCall, EagerCall, LoopCall)
-    return {node.name: node.target for node in graph.graph.nodes if isinstance(node.target, calls)}
-
-
 def evaluated(graph: AtenGraph) -> Run:
     """The loops that a graph is lowered to, evaluated."""
     program = _lowered(graph)
 
     def call(arguments: list[Any]) -> tuple[Any, ...]:
         with torch.no_grad():
-            return evaluate_call(program, arguments, graph.constants, programs_of(graph))
+            return evaluate_call(program, arguments, graph.constants, graph.programs)
 
     return calling_order(graph.placeholders, program).around(call)
 
@@ -118,7 +109,7 @@ def scheduled(graph: AtenGraph, passes: Collection[str] = PASSES) -> Run:
 
     def call(arguments: list[Any]) -> tuple[Any, ...]:
         with torch.no_grad():
-            return evaluate_schedule(schedule, arguments, graph.constants, programs_of(graph))
+            return evaluate_schedule(schedule, arguments, graph.constants, graph.programs)
 
     return calling_order(graph.placeholders, program).around(call)
 
@@ -136,7 +127,7 @@ def compared_steps(graph: AtenGraph, passes: Collection[str] = PASSES) -> Run:
                 schedule,
                 arguments,
                 graph.constants,
-                programs_of(graph),
+                graph.programs,
                 after_step=functools.partial(_compare_step, wanted),
             )
 
@@ -155,7 +146,7 @@ def checked_kernels(graph: AtenGraph, counts: list[int]) -> Run:
         with torch.no_grad():
             before = check.checked
             results = evaluate_schedule(
-                schedule, arguments, graph.constants, programs_of(graph), run_group=run_group
+                schedule, arguments, graph.constants, graph.programs, run_group=run_group
             )
             counts.append(check.checked - before)
             return results
@@ -232,7 +223,7 @@ def _buffers_of(
         if isinstance(statement, ComputedBuffer):
             evaluation.compute(statement.outputs, statement.body)
         else:
-            evaluation.execute(statement, programs_of(graph))
+            evaluation.execute(statement, graph.programs)
         for buffer in statement.outputs:
             values[buffer.name] = evaluation.view(buffer.name, buffer.layout).clone()
     return values
