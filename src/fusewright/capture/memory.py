@@ -1,4 +1,4 @@
-"""Which bytes of memory a fake shows."""
+"""The bytes of memory that a fake shows."""
 
 from __future__ import annotations
 

@@ -47,8 +47,8 @@ from fusewright.capture.bytecode.versions import VERSION
 from fusewright.records import field, record, replace
 
 NOTHING, READS, CALLS = range(3)
-"""What evaluating an expression does: nothing, it reads from objects, it may do anything. One that
-may do anything does not change places with one that reads.
+"""Effects of evaluating an expression: none, reads from objects, or any. One that may do anything
+does not change places with one that reads.
 """
 
 Rows = list[str]
@@ -78,7 +78,7 @@ class _Expression:
     """Whether an operator may be written beside it without brackets."""
 
     region: ExceptionRegion | None = None
-    """Where control goes if evaluating it raises."""
+    """The region that catches what evaluating it raises."""
 
     variable: str = ""
     """The variable of an outer function whose cell it is."""
@@ -251,9 +251,9 @@ class _Reader:
         """Unpack into the variables in which the parts are stored at once, else into new ones."""
         count = instruction.argument
         whole = state.stack.pop()
-        behind = self.instructions[position : position + count]
-        if all(part.name == "STORE_FAST" for part in behind):
-            names = [self.names.variable(part.argument) for part in behind]
+        stores = self.instructions[position : position + count]
+        if all(part.name == "STORE_FAST" for part in stores):
+            names = [self.names.variable(part.argument) for part in stores]
             position += count
             parts = []
         else:
@@ -345,8 +345,8 @@ class _Reader:
     def duplicate(self, instruction: Instruction, state: _State, rows: Rows) -> None:
         """An entry that does something is named first, unless it is just about to be."""
         entry = state.stack[-instruction.argument]
-        behind = self.instructions[self.index_of[instruction] + 1]
-        is_stored = behind.name == "STORE_FAST" and instruction.argument == 1
+        following = self.instructions[self.index_of[instruction] + 1]
+        is_stored = following.name == "STORE_FAST" and instruction.argument == 1
         if (entry.does or entry.is_new) and not is_stored:
             self.name_it(entry, state, rows)
         state.stack.append(entry)
@@ -581,4 +581,6 @@ _HANDLERS: Final[dict[str, _Handler]] = {
     "POP_EXCEPT": _Reader.end_handling,
     **dict.fromkeys(_TEMPLATES, _Reader.operate),
 }
-"""What each instruction adds to the stack or the rows; any other is `_Reader.other`."""
+"""The handler of each instruction, which adds to the stack or the rows; any other is
+`_Reader.other`.
+"""

@@ -27,7 +27,7 @@ class Positions(NamedTuple):
 NO_POSITIONS = Positions()
 
 SHOWN = 120
-"""How much of an operand a listing shows."""
+"""The length to which a listing shows an operand."""
 
 LABEL = "LABEL"
 """Name of the pseudo-instruction that takes no space: a place in the code that can be jumped to."""

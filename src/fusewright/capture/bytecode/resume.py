@@ -194,14 +194,14 @@ def _origin(code: CodeType) -> _Origin | None:
 
 
 def goes_on_at(code: CodeType) -> tuple[int, int] | None:
-    """Where the function of a resume function's code goes on in its original: at which instruction
-    and line. None for other code.
+    """The instruction and line of its original at which a resume function goes on, by its code.
+    None for other code.
     """
     origin = _origin(code)
     if origin is None:
         return None
-    behind = taken_apart(origin.code).instructions[origin.position :]
-    lines = (instruction.positions.line for instruction in behind)
+    following = taken_apart(origin.code).instructions[origin.position :]
+    lines = (instruction.positions.line for instruction in following)
     return origin.position, next(filter(None, lines), origin.code.co_firstlineno)
 
 

@@ -32,7 +32,7 @@ from fusewright.torch_compat.distributed import (
 )
 
 _Rows = Mapping[Callable[..., Any], tuple[str, ...]]
-"""By handler: the names of the functions."""
+"""The names of the functions, by handler."""
 
 _GRADIENTS = "its gradient is a collective, too, which is left to eager"
 _GROUP = "the processes that take part are not known when compiling"
@@ -135,7 +135,7 @@ def all_to_all(
     tag: Value | None = None,
 ) -> Any:
     name, ranks = _group(machine, "all_to_all_single", self, group, tag)
-    sizes = [one.to_python() for one in (output_split_sizes, input_split_sizes)]
+    sizes = [value.to_python() for value in (output_split_sizes, input_split_sizes)]
     if sizes.count(None) == 1:
         return DECLINED  # eager says what is wrong
     return _run(machine, "all_to_all", self, (*sizes, ranks, name))
@@ -279,7 +279,9 @@ class _Writing:
         return word
 
     def equal_parts(self, tensor: Value) -> list[int]:
-        """How many rows of a tensor are sent to each rank, or come from it, by default."""
+        """The number of rows of a tensor that are sent to each rank, or come from it, by
+        default.
+        """
         return [int(_fake(tensor).shape[0]) // self.ranks] * self.ranks
 
     def write(self, name: str, arguments: tuple[Any, ...]) -> Value:
@@ -308,7 +310,7 @@ def rank_count(machine: Machine, group: Value = NONE) -> Any:
 
 
 def _asked(machine: Machine, group: Value, ask: Callable[[Any], int]) -> Any:
-    """What a process group, which is guarded, answers for as long as it is there."""
+    """An answer of a process group, which is guarded, and gives it as long as it is there."""
     real = _guarded(machine, group)
     return machine.new(ask(real)) if is_process_group(real) else DECLINED
 
@@ -356,7 +358,7 @@ LEFT_TO_EAGER: Final = {
         "send_object_list", "recv_object_list",
     ),
 }  # fmt: skip
-"""By reason: the functions of `torch.distributed` that break the graph."""
+"""The functions of `torch.distributed` that break the graph, by reason."""
 
 _DIFFERENTIABLE: Final = (
     "broadcast", "gather", "scatter", "reduce", "reduce_scatter", "all_gather", "all_to_all",
@@ -382,9 +384,9 @@ def _dim(tensor: Value, dim: Value) -> int:
 
 
 def _group(
-    machine: Machine, function: str, given: Value, group: Value, tag: Value | None
+    machine: Machine, function: str, operand: Value, group: Value, tag: Value | None
 ) -> tuple[str, int]:
-    """The name of a process group, and how many processes are in it. `given`: the tensor, or
+    """The name of a process group, and how many processes are in it. `operand`: the tensor, or
     tensors, that a collective is called with.
     """
 
@@ -392,7 +394,7 @@ def _group(
         prefix = "" if "." in function else "torch.distributed._functional_collectives."
         return machine.unsupported(reasons.OUTSIDE_WORLD, function=prefix + function, detail=detail)
 
-    for tensor in [given] if isinstance(given, TensorValue) else machine.items(given):
+    for tensor in [operand] if isinstance(operand, TensorValue) else machine.items(operand):
         if not isinstance(tensor, TensorValue) or tensor.fake is None:
             raise refused(_NO_PLAIN_TENSOR)
         if tensor.fake.requires_grad and torch.is_grad_enabled():
@@ -434,8 +436,10 @@ def _run(
     return machine.call_graph(collectives.operator("arrived"), [started, tensor, *where], {})
 
 
-def _run_coalesced(machine: Machine, name: str, given: Value, arguments: tuple[Any, ...]) -> Value:
-    tensors = machine.items(given)
+def _run_coalesced(
+    machine: Machine, name: str, operands: Value, arguments: tuple[Any, ...]
+) -> Value:
+    tensors = machine.items(operands)
     constants = [machine.new(argument) for argument in arguments]
     started = machine.call_graph(
         collectives.operator(name), [machine.new_list(tensors), *constants], {}

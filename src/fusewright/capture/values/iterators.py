@@ -62,7 +62,7 @@ class Outdating:
 
     @staticmethod
     def of_deque(deque: DequeValue, direction: Callable[[Any], Iterator[Any]]) -> Outdating:
-        """That of an iterator over a deque, which survives no change."""
+        """The outdating of an iterator over a deque, which survives no change."""
         times_changed = deque.times_changed
         iterator = functools.partial(outdated_iterator, collections.deque, None, direction)
         return Outdating(lambda: deque.times_changed != times_changed, iterator)
