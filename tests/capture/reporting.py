@@ -6,8 +6,10 @@ import copy
 import inspect
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 import fusewright
@@ -60,3 +62,25 @@ def agrees(function: Callable[..., Any], *calls: tuple[Any, ...]) -> list[int]:
         found = outcome(target, *copy.deepcopy(args), file=file)
         assert_same(found, outcome(function, *copy.deepcopy(args), file=file))
     return graphs(target)
+
+
+def frames(function: Callable[..., Any], *arguments: Any) -> list[Any]:
+    """The frames of this folder in the traceback of a call, with the chain of causes below them."""
+    try:
+        function(*arguments)
+    except Exception as error:
+        return chain(error)
+    pytest.fail("nothing was raised")
+
+
+def chain(error: BaseException | None) -> list[Any]:
+    found: list[Any] = []
+    while error is not None:
+        lines = [
+            (frame.name, frame.lineno)
+            for frame in traceback.extract_tb(error.__traceback__)
+            if Path(frame.filename).parent == Path(__file__).parent and frame.name != "frames"
+        ]
+        found.append((type(error), error.args, lines))
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return found

@@ -18,8 +18,7 @@ import torch
 import fusewright
 from fusewright.errors import GraphFailed
 from tests.capture.agreement import assert_same
-from tests.capture.test_graph_breaks import report
-from tests.capture.test_tracebacks import frames
+from tests.capture.reporting import frames, report
 
 X = torch.arange(3.0)
 OUTSIDE = torch.tensor([7])

@@ -16,7 +16,7 @@ from fusewright.capture import frame_capture, reasons
 from fusewright.capture.breaks.predicted import PredictedBreak
 from fusewright.capture.reasons import Reason
 from fusewright.errors import Location, TracedCall, Unsupported
-from tests.capture.test_graph_breaks import compiled, graphs
+from tests.capture.reporting import compiled, graphs
 
 X = torch.arange(6.0).reshape(2, 3)
 

@@ -6,41 +6,17 @@ What a graph raises while it runs: `test_graph_failures.py`.
 from __future__ import annotations
 
 import contextlib
-import traceback
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 import fusewright
-from tests.capture.reporting import report
+from tests.capture.reporting import frames, report
 
 X = torch.arange(3.0)
 MODES = {"no break": lambda *values: None, "break": report}
-
-
-def frames(function: Callable[..., Any], *arguments: Any) -> list[Any]:
-    """The frames of this folder in the traceback of a call, with the chain of causes below them."""
-    try:
-        function(*arguments)
-    except Exception as error:
-        return chain(error)
-    pytest.fail("nothing was raised")
-
-
-def chain(error: BaseException | None) -> list[Any]:
-    found: list[Any] = []
-    while error is not None:
-        lines = [
-            (frame.name, frame.lineno)
-            for frame in traceback.extract_tb(error.__traceback__)
-            if Path(frame.filename).parent == Path(__file__).parent and frame.name != "frames"
-        ]
-        found.append((type(error), error.args, lines))
-        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-    return found
 
 
 def in_its_own_line(x, note):

@@ -12,7 +12,7 @@ from torch import nn
 import fusewright
 from benchmarks.measure import relative_error
 from benchmarks.models import tensors_of
-from tests.capture import test_models as models
+from tests.capture import transformers_models as models
 
 LIMIT = 1e-5
 """Norm of the difference over the norm of eager's result, float32."""

@@ -21,7 +21,7 @@ from fusewright.context import CompileContext
 from fusewright.ir.group import Group, Reduce
 from fusewright.pipeline import compile_graph
 from fusewright.runtime.compiled import CompiledGraph
-from tests.capture import test_models as models
+from tests.capture import transformers_models as models
 
 CHECKED = Options(strict=True, verify=True)
 

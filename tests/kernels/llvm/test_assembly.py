@@ -23,7 +23,7 @@ from fusewright.kernels.analysis import stage_values
 from fusewright.lower import lower
 from fusewright.runtime.llvm_engine import MachineCodeCompiler, cpu_target
 from fusewright.schedule import schedule
-from tests.capture import test_models as models
+from tests.capture import transformers_models as models
 from tests.kernels.llvm.harness import assembly
 from tests.kernels.llvm.test_groups import EMBEDDING, reduce_columns, reduce_rows, softmax
 
