@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from fusewright.ir.dtype import DType
 from fusewright.ir.index import Compound, Index, LoopSymbol, RealSymbol, Symbol
 from fusewright.ir.proof import is_nonnegative
+from fusewright.ir.relations import COMPARISONS
 from fusewright.ir.value import (
     Apply,
     Cast,
@@ -28,8 +29,6 @@ from fusewright.kernels.triton.operations import (
 )
 from fusewright.kernels.triton.tiling import TileAxis, Tiling
 from fusewright.records import field, record
-
-COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 
 BARE_NUMBERS = (*COMPARISONS, "add", "sub", "mul", "div", "maximum", "minimum", "where")
 """Operations in which a bare number takes the type of the other operand."""
