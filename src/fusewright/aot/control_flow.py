@@ -115,7 +115,7 @@ def record_control_flow(recorder: Recorder, flow: ControlFlow, args: Sequence[An
         return _record(recorder, call)
     if flow.name == "while_loop":
         return record_while_loop(recorder, call)
-    return _record_with_gradients(recorder, call)
+    return _record_differentiable_condition(recorder, call)
 
 
 def _record(recorder: Recorder, call: SubprogramCall) -> Any:
@@ -179,7 +179,7 @@ RECORDED_WHOLE |= {
 # -- gradients of a condition ---------------------------------------------------------------------
 
 
-def _record_with_gradients(recorder: Recorder, call: SubprogramCall) -> Any:
+def _record_differentiable_condition(recorder: Recorder, call: SubprogramCall) -> Any:
     """Record a condition; when the engine comes to it, another one, whose sides compute the
     gradients of these sides, from the operands and the gradients of the results.
     """
@@ -215,7 +215,7 @@ def _record_backward(
     with torch_compat.without_modes():
         for module, own in zip(call.flow.modules, places(call.outside, numbers), strict=True):
             taken = [*range(count), *(count + place for place in own)]
-            graphs.append(_gradient_graph(recorder, module, taken, values, wanted, tangents))
+            graphs.append(_gradient_of_side(recorder, module, taken, values, wanted, tangents))
         likes = [like(operands[number], recorder.fakes) for number in wanted]
     target = ControlFlowCall("cond", graphs, len(likes))
     recorder.record_call(target, (predicate, *operands, *tangents, *numbers), {}, tuple(likes))
@@ -223,7 +223,7 @@ def _record_backward(
     return None, *(gradients.get(number) for number in range(len(operands)))
 
 
-def _gradient_graph(
+def _gradient_of_side(
     recorder: Recorder,
     module: fx.GraphModule,
     taken: Sequence[int],

@@ -145,7 +145,7 @@ def _on_copies(
 ) -> Callable[..., list[Tensor]]:
     def run(*args: Any, **kwargs: Any) -> list[Tensor]:
         bound = by_name(names, args, kwargs)
-        copies = {name: _copied(bound[name]) for name in written if name in bound}
+        copies = {name: _clones(bound[name]) for name in written if name in bound}
         result = op(**{**bound, **copies})
         results = result if len(returned) > 1 else (result,)
         own = [
@@ -159,7 +159,7 @@ def _on_copies(
     return run
 
 
-def _copied(value: Any) -> Any:
+def _clones(value: Any) -> Any:
     if isinstance(value, Tensor):
         return value.clone()
     return None if value is None else [tensor.clone() for tensor in value]

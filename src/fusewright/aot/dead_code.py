@@ -65,7 +65,7 @@ def may_raise(node: fx.Node) -> bool:
         return getattr(node.target, "may_raise", False)
     name = operator_name(str(node.target))
     if name in DIVISIONS:
-        return _is_whole(node.meta.get("val")) and not _is_number(node.args[1])
+        return _is_whole(node.meta.get("val")) and not _is_safe_divisor(node.args[1])
     return name in OPERATORS
 
 
@@ -76,6 +76,6 @@ def _is_whole(value: object) -> bool:
     return not (value.is_floating_point() or value.is_complex())
 
 
-def _is_number(divisor: object) -> bool:
+def _is_safe_divisor(divisor: object) -> bool:
     """Whether a divisor is known and not 0."""
     return isinstance(divisor, int | float) and divisor != 0

@@ -204,7 +204,7 @@ class Functionalizer:
                 views.append(view)
         options = {"dtype": torch.int64, "device": like.device}
         sizes = sizes_of(root)
-        count = _product(sizes)
+        count = _product_of_sizes(sizes)
         places = self._emit(aten.arange.default, (count,), options)
         places = self._emit(aten.view.default, (places, sizes))
         if root in self._restrided:
@@ -267,7 +267,7 @@ def sizes_of(node: fx.Node) -> list[Any]:
     ]
 
 
-def _product(sizes: Sequence[Any]) -> Any:
+def _product_of_sizes(sizes: Sequence[Any]) -> Any:
     """The product of `sizes`, numbers and nodes."""
     product: Any = 1
     for size in sizes:

@@ -85,14 +85,14 @@ def _without_duplicates(
     """
     outputs = list(step.outputs)
     kept = outputs[:carried]
-    place_of = {_copied(node): number for number, node in enumerate(kept)}
+    place_of = {_copied_node(node): number for number, node in enumerate(kept)}
     positions = []
     for position in stacked:
         if position < carried:
             positions.append(position)
             continue
         node = outputs[position - carried]
-        place = place_of.setdefault(_copied(node), len(kept))
+        place = place_of.setdefault(_copied_node(node), len(kept))
         positions.append(carried + place)
         kept += [node] if place == len(kept) else []
     step.graph.output_node().args = (tuple(kept),)
@@ -101,7 +101,7 @@ def _without_duplicates(
     return replace(step, results=results), positions
 
 
-def _copied(node: fx.Node) -> Any:
+def _copied_node(node: fx.Node) -> Any:
     return node.args[0] if node.target is torch.ops.aten.clone.default else node
 
 

@@ -83,7 +83,7 @@ def record_scan(recorder: Recorder, call: SubprogramCall) -> Any:
     step, (structure,) = _step(recorder, call, carried, sliced)
     inputs = step.tensors
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs):
-        results = _record_with_gradients(recorder, step, reverse)
+        results = _record_differentiable_scan(recorder, step, reverse)
     else:
         graph = _traced(recorder, step, step.modules[0])
         stacked = range(2 * step.carried, step.carried + len(graph.outputs))
@@ -102,7 +102,7 @@ def record_while_loop(recorder: Recorder, call: SubprogramCall) -> Any:
     step, (_, structure) = _step(recorder, call, list(tensors(carried)), [])
     condition, body = step.modules
     step = replace(step, modules=(body, condition))
-    return filled(structure, _record_with_gradients(recorder, step, reverse=False))
+    return filled(structure, _record_differentiable_scan(recorder, step, reverse=False))
 
 
 def _step(
@@ -181,7 +181,7 @@ def _record_loop(
 # -- gradients -------------------------------------------------------------------------------------
 
 
-def _record_with_gradients(recorder: Recorder, step: _Step, reverse: bool) -> list[Any]:
+def _record_differentiable_scan(recorder: Recorder, step: _Step, reverse: bool) -> list[Any]:
     """Record a loop; when the engine comes to it, the loop of its gradients."""
     _, *condition = step.modules
     partition = _differentiated(recorder, step)
@@ -373,7 +373,7 @@ def _backward(step: _Step, partition: Partition) -> _Backward:
     stacks |= {node: len(entries) + count + number for number, node in enumerate(factors)}
     return _Backward(
         step=step,
-        graph=_gradient_graph(partition, entries, [chained, summed, sliced], factors),
+        graph=_gradient_step(partition, entries, [chained, summed, sliced], factors),
         inputs=[entry.value for entry in entries],
         sources=[entry.source for entry in entries],
         carried=len(carried),
@@ -425,7 +425,7 @@ def _saved_entries(step: _Step, partition: Partition) -> tuple[list[_Entry], lis
     return slices, [*shared, *numbers.values()]
 
 
-def _gradient_graph(
+def _gradient_step(
     partition: Partition,
     entries: Sequence[_Entry],
     wanted: Sequence[Sequence[int]],

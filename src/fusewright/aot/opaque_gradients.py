@@ -36,7 +36,7 @@ Geometry = tuple[Sequence[int], torch.dtype, torch.device]
 """The size, dtype and device of a gradient."""
 
 
-def _run(
+def _run_formula(
     formula: Formula, needed: Sequence[bool], taken: Any, *arguments: Any
 ) -> tuple[torch.Tensor, ...]:
     """The gradients that are `needed`, by argument of the function, from tensors and symbolic
@@ -121,7 +121,7 @@ def _record_whole(recorder: Recorder, node: Any, tangents: Sequence[Any]) -> tup
     kinds = (torch.Tensor, *SYMBOLIC)
     taken = with_leaves((node.saved_tensors, attributes, tangents, likes), arguments, kinds)
     formula = torch_compat.autograd.formula_of_gradient(node)
-    run = functools.partial(_run, formula, tuple(needed), taken)
+    run = functools.partial(_run_formula, formula, tuple(needed), taken)
     results = [empty(recorder, *like) for like in likes]
     recorder.record_call(EagerCall(run, type(node).__name__), tuple(arguments), {}, tuple(results))
     gradients = iter(results)

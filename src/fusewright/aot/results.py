@@ -122,13 +122,13 @@ def finish_outputs(
         taken = any(not is_gradient or may_overlap(value, other) for other in shown[owner])
         taken |= owner.op in ("placeholder", "get_attr")
         if taken or not same_sizes(value.stride(), like.stride()):
-            owner, current = _copied(current, node, like, fakes)
+            owner, current = _copy_of_view(current, node, like, fakes)
         outputs.append(current)
         shown[owner].append(current.meta["val"])
     return outputs, bases
 
 
-def _copied(
+def _copy_of_view(
     current: fx.Node, node: fx.Node, like: torch.Tensor, fakes: FakeMode
 ) -> tuple[fx.Node, fx.Node]:
     """A copy of `current`, and a view of it with the sizes and strides of `like`: elements that are

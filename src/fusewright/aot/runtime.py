@@ -254,10 +254,10 @@ def _result(
 
 
 def _view(spec: ViewOf, base: torch.Tensor, outputs: Sequence[Any]) -> torch.Tensor:
-    size = [_number(number, outputs) for number in spec.size]
-    stride = [_number(number, outputs) for number in spec.stride]
+    size = [_number_from(number, outputs) for number in spec.size]
+    stride = [_number_from(number, outputs) for number in spec.stride]
     begin = base.storage_offset() * base.itemsize // spec.dtype.itemsize
-    offset = begin + _number(spec.offset, outputs)
+    offset = begin + _number_from(spec.offset, outputs)
     if base.is_complex() and spec.dtype is base.dtype.to_real():
         view = torch.view_as_real(base).as_strided(size, stride, offset)
     elif spec.dtype.is_complex and base.dtype is spec.dtype.to_real():
@@ -285,9 +285,9 @@ def _argument(value: Any, outputs: Sequence[Any]) -> Any:
         case list() | tuple():
             return [_argument(item, outputs) for item in value]
         case FromGraph():
-            return _number(value, outputs)
+            return _number_from(value, outputs)
     return value
 
 
-def _number(value: int | FromGraph, outputs: Sequence[Any]) -> int:
+def _number_from(value: int | FromGraph, outputs: Sequence[Any]) -> int:
     return value if isinstance(value, int) else int(outputs[value.position])

@@ -289,12 +289,12 @@ class SegmentFunction(torch.autograd.Function):
             ctx.history.check_versions(ctx, gradients)
         if not torch.is_grad_enabled():
             ctx.maybe_clear_saved_tensors()  # `saved` alone holds them now
-            values, taken = _run(ctx, absent, saved, gradients)
+            values, taken = _run_segment(ctx, absent, saved, gradients)
             return _results(ctx, absent, values, taken)
         read = [*saved, *(gradient for gradient in gradients if gradient is not None)]
         read += () if handed is None else handed.values
         with torch.no_grad():
-            values, taken = _run(ctx, absent, saved, gradients)
+            values, taken = _run_segment(ctx, absent, saved, gradients)
         results = without_second_derivative((*values, *taken), read)
         return _results(ctx, absent, results[: len(values)], results[len(values) :])
 
@@ -310,7 +310,7 @@ def _saved_tensors(ctx: Any, absent: frozenset[int]) -> list[torch.Tensor]:
         return saved_despite(error, ctx, segment.unread)
 
 
-def _run(
+def _run_segment(
     ctx: Any, absent: frozenset[int], saved: list[Any], gradients: Sequence[Any]
 ) -> tuple[list[Any], list[Any]]:
     """The values for the next segment, and the gradients of the inputs of one."""

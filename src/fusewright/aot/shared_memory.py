@@ -120,14 +120,14 @@ def _covers(whole: torch.Tensor, part: torch.Tensor) -> bool:
         return bool(whole.storage_offset() <= part.storage_offset() and _end(part) <= _end(whole))
     if max(whole.numel(), part.numel()) > MOST_COMPARED:
         return False
-    return bool(torch.isin(_places(part), _places(whole)).all())
+    return bool(torch.isin(_element_places(part), _element_places(whole)).all())
 
 
 MOST_COMPARED = 1 << 16
 """The number of elements whose places in memory are compared one by one."""
 
 
-def _places(value: torch.Tensor) -> torch.Tensor:
+def _element_places(value: torch.Tensor) -> torch.Tensor:
     """The place of each element of a fake, counted from the beginning of its storage."""
     place = torch.tensor([int(value.storage_offset())], device="cpu")
     for size, stride in zip(value.shape, value.stride(), strict=True):

@@ -61,8 +61,10 @@ def sum_over_steps(node: fx.Node, of_steps: set[fx.Node]) -> Sum | None:
         case aten.mm.default if of_steps.issuperset(node.all_input_nodes):
             left, right = source, cast(fx.Node, node.args[1])
             if left.target is aten.t.default:
-                return Sum((left.args[0], right), _product)
-            return Sum((left, right), lambda left, right: _product(left.transpose(1, 2), right))
+                return Sum((left.args[0], right), _matrix_product)
+            return Sum(
+                (left, right), lambda left, right: _matrix_product(left.transpose(1, 2), right)
+            )
     return None
 
 
@@ -72,6 +74,6 @@ def _then(sum_: Sum | None, function: Callable[[Tensor], Tensor]) -> Sum | None:
     return Sum(sum_.factors, lambda *stacks: function(sum_.of_stacks(*stacks)))
 
 
-def _product(left: Tensor, right: Tensor) -> Tensor:
+def _matrix_product(left: Tensor, right: Tensor) -> Tensor:
     """`left.T @ right`, where the first two dimensions of both, steps and rows, are flattened."""
     return left.flatten(0, 1).t() @ right.flatten(0, 1)

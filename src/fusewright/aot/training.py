@@ -86,13 +86,13 @@ class HistoryPlan(History):
         self.inputs = part.inputs
         """Indices of the inputs that it leads to."""
 
-        self.saved = _places(place for place, node in places if not _is_number(node))
+        self.saved = _positions_of(place for place, node in places if not _holds_number(node))
         """Where the tensors and opaque values are that a call saves."""
 
-        self.numbers = _places(place for place, node in places if _is_number(node))
+        self.numbers = _positions_of(place for place, node in places if _holds_number(node))
         """Where the numbers are that it saves; the backward graph takes them first."""
 
-        assert all(_is_number(node) for _, node in places[: len(self.numbers)])
+        assert all(_holds_number(node) for _, node in places[: len(self.numbers)])
         strides = tuple(tuple(node.meta["val"].stride()) for node in part.tangent_nodes)
         is_dynamic = any(isinstance(step, torch.SymInt) for stride in strides for step in stride)
         self.strides = None if is_dynamic else strides
@@ -104,10 +104,10 @@ class HistoryPlan(History):
         self.eager_saves = part.eager_saves
         """The tensors that eager saves and this does not."""
 
-        self.noted = _places(save.place for save in part.eager_saves)
+        self.noted = _positions_of(save.place for save in part.eager_saves)
         """Where those are found, in the program's inputs or results."""
 
-        buffers = [node.meta["val"] for _, node in places if not _is_number(node)]
+        buffers = [node.meta["val"] for _, node in places if not _holds_number(node)]
         self._of_others = part.outputs_of_others
         self._opaque = [k for k, value in enumerate(buffers) if isinstance(value, Opaque)]
         self._inputs_gradients = part.gradients
@@ -237,11 +237,11 @@ class HistoryPlan(History):
         return (run, partial.tangents, gradients), unread
 
 
-def _is_number(node: Any) -> bool:
+def _holds_number(node: Any) -> bool:
     return is_number(node.meta["val"])
 
 
-def _places(specs: Iterable[FromInput | FromGraph | Leaf]) -> tuple[int, ...]:
+def _positions_of(specs: Iterable[FromInput | FromGraph | Leaf]) -> tuple[int, ...]:
     """Indices of inputs; of the graph's outputs, or the program's results, as ~index."""
     return tuple(
         ~spec.position
