@@ -12,7 +12,7 @@ since the next draw depends on it. What may raise stays too: eager raises, whoev
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from fusewright.ir.program import (
     CallOperator,
@@ -25,6 +25,7 @@ from fusewright.ir.raising import library_call_may_raise
 from fusewright.records import replace
 from fusewright.schedule.analysis import Analysis
 from fusewright.schedule.effects import output_buffers, statement_effects
+from fusewright.schedule.nest import Nest, Step, step_effects
 
 
 def remove_dead_code(program: Program, analysis: Analysis) -> Program:
@@ -67,10 +68,36 @@ def _has_effect(statement: Statement, analysis: Analysis) -> bool:
             return True
 
 
-def unread_buffers(program: Program, analysis: Analysis) -> frozenset[str]:
-    """Buffers that are computed only because that may raise."""
+def remove_unread(
+    steps: Sequence[Step | None], kept: frozenset[str], analysis: Analysis
+) -> list[Step | None]:
+    """Steps without nests whose results nobody reads, or only others that go; None in their place.
+    Inlining finds that a value does not depend on a buffer that it loaded, such as an index times
+    the length of what repeats. What may raise stays.
+    """
+    left = list(steps)
+    needed = set(kept)
+    for number in reversed(range(len(left))):
+        step = left[number]
+        if step is None:
+            continue
+        effect = step_effects(step, analysis)
+        if isinstance(step, Nest) and needed.isdisjoint(effect.writes):
+            roots = (root for piece in step.pieces for root in piece.roots)
+            if not any(map(analysis.may_raise, roots)):
+                left[number] = None
+                continue
+        needed.update((*effect.reads, *effect.overwrites))
+    return left
+
+
+def unread_buffers(steps: Sequence[Step | None], analysis: Analysis) -> frozenset[str]:
+    """Buffers of nests that no step reads: they are computed since that may raise."""
+    written: set[str] = set()
     read: set[str] = set()
-    for statement in program.statements:
-        read.update(_used(statement, analysis))
-    computed = (s for s in program.statements if isinstance(s, ComputedBuffer))
-    return frozenset(buffer.name for s in computed for buffer in s.outputs).difference(read)
+    for step in steps:
+        if step is not None:
+            effect = step_effects(step, analysis)
+            read.update((*effect.reads, *effect.overwrites))
+            written.update(effect.writes if isinstance(step, Nest) else ())
+    return frozenset(written - read)

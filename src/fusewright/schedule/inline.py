@@ -28,6 +28,7 @@ from fusewright.ir.index import Index, Symbol, extent, integer
 from fusewright.ir.value import Load, Value
 from fusewright.records import record
 from fusewright.schedule.analysis import Analysis
+from fusewright.schedule.dead_code import remove_unread
 from fusewright.schedule.invert import compounds, loops_of_element
 from fusewright.schedule.nest import Nest, Piece, Step, step_effects
 from fusewright.schedule.simplify import simplify
@@ -75,7 +76,7 @@ def inline(
             continue
         inlined[write.buffer] = nest
         result[position] = None
-    return result
+    return remove_unread(result, kept, analysis)
 
 
 def why_not_inline(

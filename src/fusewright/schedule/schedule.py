@@ -105,12 +105,12 @@ def run_step_passes(
     observe: Observer = _ignore,
 ) -> Graph:
     """The steps after those of `STEP_PASSES` and `GRAPH_PASSES` that are named."""
-    kept = output_buffers(program) | unread_buffers(program, analysis)
+    kept = output_buffers(program)
     for step_pass in STEP_PASSES:
         if step_pass.name in passes:
             steps = step_pass.run(steps, kept, analysis)
             observe(step_pass.name, program, steps)
-    graph = Graph.of(steps, kept, analysis)
+    graph = Graph.of(steps, kept | unread_buffers(steps, analysis), analysis)
     for graph_pass in GRAPH_PASSES:
         if graph_pass.name in passes:
             graph_pass.run(graph)
