@@ -40,6 +40,7 @@ from fusewright.ir.program import (
 )
 from fusewright.records import replace
 from fusewright.wrapper.devices import name_devices
+from fusewright.wrapper.scatters import scatter_in_place
 from fusewright.wrapper.views import name_views
 
 CAST = "aten.clone.default"
@@ -87,7 +88,7 @@ def generate_lines(
             for name in step.last_uses
         ]
     lines.append(Return(outputs=program.outputs))
-    return name_devices(name_views(lines), slots)
+    return name_devices(name_views(scatter_in_place(lines)), slots)
 
 
 def _take_inputs(program: Program) -> list[Line]:
