@@ -32,7 +32,6 @@ from fusewright.events import (
 from fusewright.ir.lines import EnsureLayout
 from fusewright.records import field, record
 from fusewright.runtime.layouts import layout_copies
-from fusewright.wrapper.names import layout_check
 
 if TYPE_CHECKING:  # Importing it takes the whole IR along.
     from fusewright.runtime.compiled import Record
@@ -416,7 +415,7 @@ def _layout_copies(compilation: Compilation) -> dict[str, int]:
     """The copies that calls of a graph have made, by whose results they were."""
     records = [half.record for half in compilation.halves]
     lines = (line for record in records for line in record.lines)
-    owners = (layout_check(line)[1] for line in lines if isinstance(line, EnsureLayout))
+    owners = (line.owner for line in lines if isinstance(line, EnsureLayout))
     return {whose: count for whose in dict.fromkeys(owners) if (count := layout_copies[whose])}
 
 

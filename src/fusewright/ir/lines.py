@@ -9,6 +9,8 @@ size symbols.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from fusewright.ir.kernel import Kernel, Launch
 from fusewright.ir.origin import Origin
 from fusewright.ir.program import Buffer, CheckFact, NumberStatement, Operand
@@ -66,6 +68,15 @@ class EnsureLayout:
     """`WrongLayout` is raised instead of a copy."""
 
     origins: tuple[Origin, ...] = field(default=(), compare=False)
+
+    @property
+    def owner(self) -> str:
+        """The name under which copies are counted: the operator, and the user's first line; empty
+        where they are not counted.
+        """
+        origin = next((origin for origin in self.origins if origin.file), None)
+        place = f", {Path(origin.file).name}:{origin.line}  {origin.text}" if origin else ""
+        return self.operator and self.operator + place.rstrip()
 
 
 @record(kw_only=True)

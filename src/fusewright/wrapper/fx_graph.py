@@ -158,9 +158,9 @@ class _FxEmitter:
 
     def ensure_layout(self, line: EnsureLayout) -> None:
         name, layout = line.buffer.name, line.buffer.layout
-        path, whose = layout_check(line)
-        function = getattr(runtime, path.removeprefix("runtime."))
-        arguments = (self._values[name], *self._extents(layout), _dtype(layout.dtype), whose)
+        function = getattr(runtime, layout_check(line).removeprefix("runtime."))
+        extents = self._extents(layout)
+        arguments = (self._values[name], *extents, _dtype(layout.dtype), line.owner)
         self._define(name, layout, self._call(function, arguments))
         if not layout.decides_strides:
             del self._layouts[name]

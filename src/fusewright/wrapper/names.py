@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from keyword import iskeyword
-from pathlib import Path
 
 from fusewright.ir.lines import EnsureLayout
 from fusewright.ir.origin import Origin
@@ -89,11 +88,6 @@ def user_place(origins: tuple[Origin, ...]) -> str:
     return "\n".join([*lines[:3], *more])
 
 
-def layout_check(line: EnsureLayout) -> tuple[str, str]:
-    """The function that sees to a layout, and whose result that is: its operator and the user's
-    first line; empty where copies are not counted.
-    """
-    path = "runtime.exact_layout" if line.is_strict else "runtime.with_layout"
-    origin = next((origin for origin in line.origins if origin.file), None)
-    place = f", {Path(origin.file).name}:{origin.line}  {origin.text}" if origin else ""
-    return path, line.operator and line.operator + place.rstrip()
+def layout_check(line: EnsureLayout) -> str:
+    """The function that sees to a layout."""
+    return "runtime.exact_layout" if line.is_strict else "runtime.with_layout"

@@ -469,8 +469,8 @@ class _NativeEmitter:
 
     def ensure_layout(self, line: EnsureLayout) -> None:
         layout = line.buffer.layout
-        path, whose = layout_check(line)
-        constants = self._constant(path), self._constant(repr(whose)), self._kind(layout)
+        function, owner = self._constant(layout_check(line)), self._constant(repr(line.owner))
+        constants = function, owner, self._kind(layout)
         geometry = self._geometry_numbers(layout)
         self.write("ensure layout", self._slots[line.buffer.name], *constants, *geometry)
         if layout.decides_strides:

@@ -278,8 +278,8 @@ class _PythonEmitter:
         size, stride = _sizes(layout.size), _sizes(layout.stride)
         name = line.buffer.name
         dtype = f"torch.{layout.dtype.torch_name}"
-        path, whose = layout_check(line)
-        self.write(f"{name} = {path}({name}, {size}, {stride}, {dtype}, {whose!r})")
+        path = layout_check(line)
+        self.write(f"{name} = {path}({name}, {size}, {stride}, {dtype}, {line.owner!r})")
         if layout.decides_strides:
             self.layouts[name] = (layout.size, layout.stride)
 
