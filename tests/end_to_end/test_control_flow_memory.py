@@ -88,6 +88,13 @@ def views_of_slices(flow: Any, x: Tensor) -> Any:
     return flow.scan(lambda c, a: (c + a.sum(), a.t()), torch.zeros(()), x.unflatten(1, (2, 2)))
 
 
+def slices_of_one_memory(flow: Any, x: Tensor) -> Any:
+    carry, results = flow.scan(
+        lambda c, a: (c + a.sum(), a * c), x[0], x.unsqueeze(1).expand(-1, 2, 4)
+    )
+    return carry, results.sin()
+
+
 def nested_containers(flow: Any, x: Tensor) -> Any:
     def step(carry: Any, given: Any) -> Any:
         return {"s": carry["s"] + given["u"]}, [given["v"] * carry["s"]]
@@ -123,6 +130,7 @@ PROGRAMS: list[Callable[..., Any]] = [
     carry_unchanged,
     one_value_carried_twice,
     views_of_slices,
+    slices_of_one_memory,
     nested_containers,
     draws,
     loop_of_what_is_outside,

@@ -37,6 +37,7 @@ from fusewright.aot.subprograms import (
     empty,
     from_all,
     like,
+    like_part,
     places,
 )
 from fusewright.aot.sums_over_steps import Sum, dependent, sum_over_steps
@@ -155,10 +156,8 @@ def _refuse_writes(written: Sequence[Any]) -> None:
 
 def _like_slice(recorder: Recorder, tensor: torch.Tensor) -> Any:
     """A fake of its own like a slice of `tensor` along its first dimension."""
-    options = {"dtype": tensor.dtype, "device": tensor.device}
-    geometry = (tensor.shape[1:], tensor.stride()[1:])
     with torch_compat.without_modes():  # making a fake is no part of the program
-        return recorder.fakes.dispatch(aten.empty_strided.default, geometry, options)
+        return like_part(tensor, recorder.fakes, tensor.shape[1:], tensor.stride()[1:])
 
 
 def _record_loop(

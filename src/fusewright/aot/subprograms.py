@@ -21,6 +21,7 @@ from fusewright.containers import tensors
 from fusewright.control_flow import ControlFlow
 from fusewright.errors import UnsupportedOperator
 from fusewright.fake import FakeMode
+from fusewright.fake_rules.geometry import known_equal
 from fusewright.ir.index import integer
 from fusewright.opaque import Opaque, is_number
 from fusewright.records import record
@@ -99,8 +100,18 @@ def like(tensor: Any, fakes: FakeMode) -> Any:
     """A fake of its own, with sizes and strides of another; a number as it is."""
     if not isinstance(tensor, torch.Tensor):
         return tensor
+    return like_part(tensor, fakes, tensor.shape, tensor.stride())
+
+
+def like_part(tensor: Any, fakes: FakeMode, size: Sequence[Any], stride: Sequence[Any]) -> Any:
+    """A fake of its own, with the dtype and device of `tensor`, of these strides: row-major where
+    they have elements that are one in memory.
+    """
     options = {"dtype": tensor.dtype, "device": tensor.device}
-    return fakes.dispatch(aten.empty_strided.default, (tensor.shape, tensor.stride()), options)
+    extents = zip(size, stride, strict=True)
+    if any(type(step) is int and step == 0 and not known_equal(n, 1) for n, step in extents):
+        return fakes.dispatch(aten.empty.memory_format, (size,), options)
+    return fakes.dispatch(aten.empty_strided.default, (size, stride), options)
 
 
 def empty(recorder: Recorder, size: Sequence[Any], dtype: torch.dtype, device: Any = None) -> Any:
