@@ -77,13 +77,13 @@ def order_of(monkeypatch: pytest.MonkeyPatch, params: list[Tensor]) -> list[str]
     order: list[str] = []
     for number, param in enumerate(params):
         param.register_post_accumulate_grad_hook(lambda _, n=number: order.append(f"gradient {n}"))
-    run = segmented_history._run
+    run = segmented_history._run_segment
 
     def noted(ctx: Any, *args: Any) -> Any:
         order.append(f"segment {ctx.number}")
         return run(ctx, *args)
 
-    monkeypatch.setattr(segmented_history, "_run", noted)
+    monkeypatch.setattr(segmented_history, "_run_segment", noted)
     return order
 
 
