@@ -32,7 +32,7 @@ class SymbolSource:
 
     rest: Index | None = None
 
-    def find(self, arguments: list[Any], known: Mapping[str, int]) -> int | float:
+    def find(self, arguments: list[Any], symbols: Mapping[str, int]) -> int | float:
         """The number, given those of the symbols in `factor` and `rest`."""
         argument: Any = arguments[self.position]
         number: int | float = argument
@@ -40,7 +40,7 @@ class SymbolSource:
             number = (argument.stride() if self.is_stride else argument.shape)[self.dimension]
         if self.factor is None or self.rest is None:
             return number
-        return (number - self.rest.evaluate(known)) // self.factor.evaluate(known)
+        return (number - self.rest.evaluate(symbols)) // self.factor.evaluate(symbols)
 
 
 @record
@@ -62,15 +62,17 @@ class CallingOrder:
     def around(self, call: Call) -> Call:
         """`call` with the captured graph's arguments; itself where the orders agree."""
         symbols, numbers, tensors = self.symbols, self.numbers, self.tensors
-        given = {one.symbol: one.position for one in numbers if one.dimension is None}
-        if [*map(given.get, symbols), *tensors] == list(range(self.arguments)):
+        positions = {
+            source.symbol: source.position for source in numbers if source.dimension is None
+        }
+        if [*map(positions.get, symbols), *tensors] == list(range(self.arguments)):
             return call
 
         def reordered(arguments: list[Any]) -> Any:
-            known: dict[str, Any] = {}
+            values: dict[str, Any] = {}
             for number in numbers:
-                known[number.symbol] = number.find(arguments, known)
-            ordered = [known[symbol] for symbol in symbols]
+                values[number.symbol] = number.find(arguments, values)
+            ordered = [values[symbol] for symbol in symbols]
             ordered += [arguments[position] for position in tensors]
             arguments.clear()
             return call(ordered)

@@ -27,7 +27,7 @@ class KernelCall:
 
 @record(kw_only=True)
 class Record:
-    """What each stage made, for `explain`, reports and benchmarks; it holds no tensors."""
+    """The results of each stage, for `explain`, reports and benchmarks; it holds no tensors."""
 
     program: Program
     schedule: Schedule
@@ -71,7 +71,7 @@ class Record:
 
 @record(frozen=False, kw_only=True)
 class Training:
-    """What a graph with gradients has beside its forward half."""
+    """The parts of a graph with gradients beside its forward half."""
 
     saved_bytes: int
     """Bytes that the forward call is to keep for backward, beside its inputs."""
@@ -80,7 +80,7 @@ class Training:
     """The option under which those were chosen."""
 
     measured_bytes: int | None = None
-    """What the first call did keep; None before."""
+    """The bytes that the first call kept; None before."""
 
     backward: CompiledGraph | None = None
     """The backward half, as it was last compiled; None until backward is first run."""
@@ -107,11 +107,11 @@ class CompiledGraph:
     """None for inference."""
 
     replayer: Replayer | None = field(default=None, repr=False)
-    """What replays the graph, or a training step's forward half, as a CUDA graph."""
+    """The object that replays the graph, or a training step's forward half, as a CUDA graph."""
 
     @property
     def entry(self) -> Callable[..., tuple[Any, ...]]:
-        """The same as this, with nothing around a native plan."""
+        """A copy that runs a native plan with nothing around it."""
         return self.run if isinstance(self.run, CallPlan | TrainingCall) else self
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:

@@ -27,7 +27,7 @@ class CompileRequest:
     """All that decides the machine code of a kernel."""
 
     name: str
-    """What the function is called, and profilers show."""
+    """The name of the function, which profilers show."""
 
     source: str
     signature: Mapping[str, str]

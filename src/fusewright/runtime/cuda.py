@@ -114,17 +114,17 @@ class CudaKernel:
         major, minor = torch.cuda.get_device_capability(device)
         architecture = 10 * major + minor
         with self._compiling:
-            known = self._compiled.get((architecture, aligned))
-            if known is None:
+            cubin = self._compiled.get((architecture, aligned))
+            if cubin is None:
                 try:
-                    known = self._compile(architecture, aligned)
-                    self._require_room(known, device)
+                    cubin = self._compile(architecture, aligned)
+                    self._require_room(cubin, device)
                 except (GpuKernelFailed, DriverRefused) as failure:
-                    known = failure
-                self._compiled[architecture, aligned] = known
-        if not isinstance(known, Cubin):
-            raise known
-        return known
+                    cubin = failure
+                self._compiled[architecture, aligned] = cubin
+        if not isinstance(cubin, Cubin):
+            raise cubin
+        return cubin
 
     def try_compiling(self, device: int) -> None:
         """Compile for a GPU, before the first launch there; whether it can be is kept."""
@@ -179,9 +179,9 @@ def load_kernels(sources: Mapping[str, TritonSource]) -> tuple[Callable[..., Non
         raise GpuKernelFailed("Triton kernels need a CUDA device, and torch finds none")
     with _LOADING:
         missing = [name for name, source in sources.items() if (name, source.key) not in _LOADED]
-        made = {name: CudaKernel(name, sources[name]) for name in missing}
-        _compile_together(list(made.values()))
-        for name, kernel in made.items():
+        kernels = {name: CudaKernel(name, sources[name]) for name in missing}
+        _compile_together(list(kernels.values()))
+        for name, kernel in kernels.items():
             _LOADED[name, sources[name].key] = kernel.launcher()
         return tuple(_LOADED[name, source.key] for name, source in sources.items())
 

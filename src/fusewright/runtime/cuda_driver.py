@@ -40,8 +40,8 @@ def library() -> ctypes.CDLL:
 def launch_functions() -> tuple[int, int, int]:
     """The addresses of what launches kernels, and of what reads and sets a thread's context."""
     names = ("cuLaunchKernel", "cuCtxGetCurrent", "cuCtxSetCurrent")
-    found = [ctypes.cast(getattr(library(), name), ctypes.c_void_p).value for name in names]
-    launch, get_context, set_context = (address or 0 for address in found)
+    addresses = [ctypes.cast(getattr(library(), name), ctypes.c_void_p).value for name in names]
+    launch, get_context, set_context = (address or 0 for address in addresses)
     return launch, get_context, set_context
 
 
@@ -66,20 +66,20 @@ def _gpu(device: int) -> ctypes.c_int:
 @functools.cache
 def shared_bytes(device: int) -> int:
     """The most shared memory that a kernel can have on a GPU."""
-    found = ctypes.c_int()
+    count = ctypes.c_int()
     ask = library().cuDeviceGetAttribute
-    error = ask(ctypes.byref(found), SHARED_BYTES_TO_ASK_FOR, _gpu(device))
+    error = ask(ctypes.byref(count), SHARED_BYTES_TO_ASK_FOR, _gpu(device))
     check(error, f"the shared memory of GPU {device}")
-    return found.value
+    return count.value
 
 
 @functools.cache
 def context(device: int) -> int:
     """The context of a GPU that torch uses, too. It lives as long as the process."""
-    number, found = _gpu(device), ctypes.c_void_p()
+    number, handle = _gpu(device), ctypes.c_void_p()
     retain = library().cuDevicePrimaryCtxRetain
-    check(retain(ctypes.byref(found), number), f"the context of GPU {device}")
-    return found.value or 0
+    check(retain(ctypes.byref(handle), number), f"the context of GPU {device}")
+    return handle.value or 0
 
 
 @contextmanager

@@ -53,7 +53,7 @@ class Recording(Protocol):
 
 
 class Device(Protocol):
-    """What recording asks of a device; tests have one without a GPU."""
+    """The operations that recording asks of a device; tests have one without a GPU."""
 
     def warm_up(self, call: Call, inputs: list[Any]) -> tuple[Any, ...]:
         """Run `call` on the side stream, in order with the current stream."""
@@ -162,7 +162,7 @@ class Copies:
 
 @record(kw_only=True)
 class ReplayFacts:
-    """What is known of a graph when it is compiled."""
+    """Facts about a graph that are known when it is compiled."""
 
     written: frozenset[int] = frozenset()
     """Numbers of the inputs in whose memory the graph writes."""
@@ -196,7 +196,11 @@ class RecordingPool:
         """Note the latest recording, and forget those that are dropped and of which nobody holds
         anything.
         """
-        self._order = [one for one in self._order if not one.is_dropped or one.is_held()]
+        self._order = [
+            recording
+            for recording in self._order
+            if not recording.is_dropped or recording.is_held()
+        ]
         self._order.append(recorded)
 
     def is_overwritten_by(self, recorded: _Recorded) -> bool:

@@ -17,7 +17,7 @@ SHOWN_WHOLE: Final = 64
 """Tensors of more elements are summed up in figures."""
 
 HEADS: Final = {"before": "before {}", "after": "after {}", "input": "graph {}"}
-"""What stands above values, by when they are shown."""
+"""The line above values, by when they are shown."""
 
 Number = bool | int | float | complex
 

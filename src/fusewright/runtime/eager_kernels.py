@@ -35,8 +35,8 @@ def run_eagerly(key: str, reason: str) -> bool:
 
 
 def eager_kernel(source: str, names: Sequence[str], tensors: int) -> Callable[..., None]:
-    """What takes the arguments of a kernel, the first `tensors` of them tensors, and does what it
-    does. `names`: those that the source has for them.
+    """A function of the arguments of a kernel, the first `tensors` of them tensors, that does what
+    the kernel does. `names`: the names of the arguments in the source.
     """
 
     @functools.cache
@@ -45,11 +45,11 @@ def eager_kernel(source: str, names: Sequence[str], tensors: int) -> Callable[..
 
     def run(*arguments: Any) -> None:
         evaluate = import_module("fusewright.ir.reference_groups").evaluate_group
-        given = dict(zip(names, arguments, strict=False))  # How many programs there are is last.
+        values = dict(zip(names, arguments, strict=False))  # How many programs there are is last.
         # Nothing is recorded of it, no more than of a kernel: neither history nor versions.
-        memory = {name: given[name].data for name in names[:tensors]}
+        memory = {name: values[name].data for name in names[:tensors]}
         with torch.no_grad():
-            evaluate(parsed(), memory, {name: given[name] for name in names[tensors:]})
+            evaluate(parsed(), memory, {name: values[name] for name in names[tensors:]})
 
     return run
 

@@ -53,7 +53,7 @@ class MemoryFault(FusewrightError):
 
 @record(frozen=False)
 class Statistics:
-    """What ran between guard pages in this process."""
+    """Counts of what ran between guard pages in this process."""
 
     launches: int = 0
     checked_bytes: int = 0
@@ -325,7 +325,7 @@ def _library() -> ctypes.CDLL:
 
 
 def _check(result: int) -> int:
-    """What a function of the C library returned. OSError: it failed."""
+    """The result of a function of the C library. OSError: it failed."""
     if result == -1:
         raise OSError(ctypes.get_errno(), "memory for guard pages")
     return result

@@ -84,12 +84,12 @@ def _is_laid_out(
     tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype
 ) -> bool:
     """Whether no copy is needed. Raises: RuntimeError, as `with_layout`."""
-    found = tensor.stride()
-    if found == stride and tensor.shape == size and tensor.dtype is dtype:
+    own = tensor.stride()
+    if own == stride and tensor.shape == size and tensor.dtype is dtype:
         return True
     if tuple(tensor.shape) != size or tensor.dtype != dtype:
         raise RuntimeError(
             f"a library call returned {tensor.dtype} of size {tuple(tensor.shape)} where {dtype} "
             f"of size {size} was compiled for; please report this"
         )
-    return 0 in size or all(n == 1 or a == b for n, a, b in zip(size, found, stride, strict=True))
+    return 0 in size or all(n == 1 or a == b for n, a, b in zip(size, own, stride, strict=True))

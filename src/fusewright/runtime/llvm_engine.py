@@ -35,7 +35,7 @@ class KernelCompilationFailed(FusewrightError):
 
 @record(kw_only=True)
 class CpuTarget:
-    """What the emitter and the code generator know of a processor."""
+    """The facts that the emitter and the code generator know of a processor."""
 
     name: str
     """LLVM's processor name: `znver4`, `haswell`, …"""
@@ -162,16 +162,16 @@ class MachineCodeCompiler:
         """The thread's own passes for the target, and what they are run by. llvmlite never frees
         them, some 7 kB.
         """
-        known: dict[CpuTarget, tuple[Any, Any]] = _OF_THREAD.__dict__.setdefault("passes", {})
-        if self.target not in known:
+        by_target: dict[CpuTarget, tuple[Any, Any]] = _OF_THREAD.__dict__.setdefault("passes", {})
+        if self.target not in by_target:
             binding = llvm_binding()
             passes = binding.create_new_module_pass_manager()
             passes.add_always_inliner_pass()
             passes.add_global_dead_code_eliminate_pass()
             passes.add_sroa_pass()
             options = binding.create_pipeline_tuning_options(speed_level=1)
-            known[self.target] = passes, binding.create_pass_builder(self._machine(), options)
-        return known[self.target]
+            by_target[self.target] = passes, binding.create_pass_builder(self._machine(), options)
+        return by_target[self.target]
 
     def link(self, object_code: bytes, names: Sequence[str]) -> KernelLibrary:
         """Load object code into the process and look up kernels: by our own loader, which takes

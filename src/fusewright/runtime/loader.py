@@ -29,7 +29,7 @@ class LoadedModule:
 
     @property
     def constants(self) -> Mapping[str, Any]:
-        """What was handed over with its text."""
+        """The constants that were handed over with its text."""
         return self.variables[CONSTANTS]  # type: ignore[no-any-return]
 
 

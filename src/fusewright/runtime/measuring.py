@@ -21,7 +21,7 @@ REPEATS: Final = 50
 WARM_UPS: Final = 3
 
 SIZE: Final = 8
-"""What a symbolic size is where the command does not say."""
+"""The value of a symbolic size where the command gives none."""
 
 
 @record
@@ -132,8 +132,17 @@ def time_module(
     """Call a generated module on random inputs, and time its kernels and library calls: see
     `measure`. `sizes`: what symbolic sizes are.
     """
-    arguments = [sizes[one.name] if isinstance(one, Size) else one.random(sizes) for one in inputs]
-    devices = {one.device for one in arguments if isinstance(one, torch.Tensor)}
+    arguments = [
+        sizes[specification.name]
+        if isinstance(specification, Size)
+        else specification.random(sizes)
+        for specification in inputs
+    ]
+    devices = {
+        specification.device
+        for specification in arguments
+        if isinstance(specification, torch.Tensor)
+    }
     gpu = next((device for device in devices if device.type == "cuda"), None)
     clock = _EventClock(gpu) if gpu is not None else _Clock()
     call: Callable[[list[Any]], Any] = module["call"]
@@ -164,13 +173,13 @@ def _medians(rounds: Sequence[Mapping[str, StepTimes]]) -> dict[str, StepTimes]:
     """By name, the median of the times in all rounds."""
     spans = {}
     for name, span in rounds[0].items():
-        times = [one[name].seconds for one in rounds if name in one]
+        times = [totals[name].seconds for totals in rounds if name in totals]
         spans[name] = StepTimes(median(times), span.count, span.bytes)
     return spans
 
 
 def _sizes(inputs: Sequence[Specification], words: Sequence[str]) -> dict[str, int]:
-    sizes = {one.name: SIZE for one in inputs if isinstance(one, Size)}
+    sizes = {size.name: SIZE for size in inputs if isinstance(size, Size)}
     for word in words:
         name, _, value = word.partition("=")
         if name not in sizes or not value.isdigit():

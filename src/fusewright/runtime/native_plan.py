@@ -17,13 +17,13 @@ Operation = tuple[str, int, tuple[int | None, ...]]
 
 @record(kw_only=True)
 class NativePlan:
-    """What a `CallPlan` is made of."""
+    """The parts of a `CallPlan`."""
 
     operations: tuple[Operation, ...]
     inputs: int
     slots: int
     numbers: tuple[int, ...]
-    """What the numbers are when a call begins."""
+    """The values of the numbers when a call begins."""
 
     blocks: Mapping[str, NativePlan]
     """Plans of blocks that conditions and loops run, by the names that constants have for them."""
@@ -37,7 +37,9 @@ class NoNativePlan(Exception):
 
 
 def load_plan(plan: NativePlan, module: LoadedModule) -> Callable[[list[Any]], tuple[Any, ...]]:
-    """What runs the plan in place of its Python twin, `module`. NoNativePlan: it cannot be run."""
+    """The function that runs the plan in place of its Python twin, `module`. NoNativePlan: it
+    cannot be run.
+    """
     if MemoryChecks.chosen() != MemoryChecks():
         raise NoNativePlan("checks of memory are on")
     blocks = {name: load_plan(block, module) for name, block in plan.blocks.items()}

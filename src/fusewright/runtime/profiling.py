@@ -52,11 +52,11 @@ class Label:
 @functools.lru_cache(1 << 16)
 def label_of(file: str | None, line: int, kernel: str) -> Label | None:
     """What a line of a generated module computes; None where that is nothing to tell of."""
-    found = list(_origins(file, line)) if file else []
-    if not (kernel or found):
+    origins = list(_origins(file, line)) if file else []
+    if not (kernel or origins):
         return None
-    places = dict.fromkeys((place, int(number)) for _, place, number in found if place)
-    operators = dict.fromkeys(operator for operator, _, _ in found)
+    places = dict.fromkeys((place, int(number)) for _, place, number in origins if place)
+    operators = dict.fromkeys(operator for operator, _, _ in origins)
     return Label(kernel=kernel, operators=tuple(operators), places=tuple(places))
 
 

@@ -35,7 +35,9 @@ def load_kernels(sources: Mapping[str, Source]) -> tuple[Callable[..., Any], ...
 
 
 def loader_of(language: str) -> Loader:
-    """What makes the kernels of a language. RuntimeError: nothing was registered for it."""
+    """The function that makes the kernels of a language. RuntimeError: nothing was registered for
+    it.
+    """
     loader = _LOADERS.get(language)
     if loader is None:
         raise RuntimeError(

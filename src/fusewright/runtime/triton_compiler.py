@@ -74,7 +74,9 @@ def compile_kernel(
 
 
 def compile_to_cubin(request: CompileRequest, folder: Path) -> Cubin:
-    """What Triton makes of a request; `folder` is for the source. Raises whatever Triton raises."""
+    """The machine code that Triton makes for a request; `folder` is for the source. Raises whatever
+    Triton raises.
+    """
     compiled = compile_kernel(
         request.source,
         request.signature,

@@ -162,7 +162,7 @@ def shift_right(x, y):
 
 @triton.jit
 def uniform(seed, position):
-    """What `fusewright.philox.uniform` gives."""
+    """The numbers of `fusewright.philox.uniform`."""
     place = tl.full([], 0, tl.int64) + position  # Triton has `to_tensor` from 3.7 on alone.
     low = (place & 0xFFFFFFFF).to(tl.uint32)
     high = ((place >> 32) & 0xFFFFFFFF).to(tl.uint32)

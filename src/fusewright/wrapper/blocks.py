@@ -65,7 +65,7 @@ class Flow:
 
     @property
     def shared(self) -> list[Line]:
-        """Lines that stand around the blocks."""
+        """The lines that stand around the blocks."""
         return [one for lines in self.lines for one in lines if isinstance(one, MODULE_LINES)]
 
 
