@@ -66,7 +66,7 @@ class Flow:
     @property
     def shared(self) -> list[Line]:
         """The lines that stand around the blocks."""
-        return [one for lines in self.lines for one in lines if isinstance(one, MODULE_LINES)]
+        return [line for lines in self.lines for line in lines if isinstance(line, MODULE_LINES)]
 
 
 def as_block(name: str, lines: Sequence[Line], order: CallingOrder) -> Block:
@@ -103,7 +103,7 @@ def alone(block: Block, around: Sequence[Line]) -> tuple[Line, ...]:
 def _kernels(block: Block) -> set[str]:
     """The kernels that a block launches, those of its own blocks among them."""
     used = {line.launch.kernel for line in block.lines if isinstance(line, CallKernel)}
-    inner = [one for line in block.lines for one in blocks_of(line)]
+    inner = [own for line in block.lines for own in blocks_of(line)]
     return used.union(*map(_kernels, inner))
 
 
@@ -122,7 +122,7 @@ def with_blocks(lines: Sequence[Line], flows: Mapping[str, Flow]) -> tuple[Line,
             result += _laid_out(flow.line(line, flow.blocks), layouts)
         else:
             result.append(line)
-    shared = [one for flow in flows.values() for one in flow.shared]
+    shared = [line for flow in flows.values() for line in flow.shared]
     first = [line for line in result if isinstance(line, MODULE_LINES)]
     rest = [line for line in result if not isinstance(line, MODULE_LINES)]
     return (*dict.fromkeys((*first, *shared)), *rest)
@@ -168,8 +168,8 @@ def _strides(layout: Layout) -> list[Any]:
 
 def _wanted(line: Line) -> dict[int, Layout]:
     """By position, how the blocks of a line take their tensors."""
-    inputs = [one for block in blocks_of(line) for one in block.lines if isinstance(one, TakeInput)]
-    return {one.position: one.buffer.layout for one in inputs}
+    inputs = (inner for block in blocks_of(line) for inner in block.lines)
+    return {take.position: take.buffer.layout for take in inputs if isinstance(take, TakeInput)}
 
 
 def _handing_on(line: Line, count: int) -> Line:

@@ -29,7 +29,7 @@ class DispatchedCall:
     """A call of an operator with all arguments of its schema."""
 
     name: str
-    """As the dispatcher has it: `aten::mm`."""
+    """The dispatcher's name: `aten::mm`."""
 
     overload: str
     operands: tuple[Operand, ...]
@@ -37,7 +37,7 @@ class DispatchedCall:
     """A letter for each operand."""
 
     names: tuple[str, ...]
-    """Those of the last arguments, where Python passes them by name."""
+    """Names of the last arguments, where Python passes them by name."""
 
 
 def dispatched_call(line: CallExtern) -> DispatchedCall | None:
@@ -68,7 +68,7 @@ def dispatched_call(line: CallExtern) -> DispatchedCall | None:
             return None
         operands.append(operand)
         kinds += kind
-    names = tuple(one.name for one in declared if one.kwarg_only)
+    names = tuple(argument.name for argument in declared if argument.kwarg_only)
     written = "" if overload == "default" else overload
     return DispatchedCall(f"aten::{name}", written, tuple(operands), kinds, names)
 

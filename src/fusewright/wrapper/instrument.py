@@ -56,7 +56,7 @@ from fusewright.ir.sizes import size_symbol
 from fusewright.records import record, replace
 
 INPUTS: Final = "inputs"
-"""What the graph's own inputs go by, where a kernel's name stands."""
+"""The name of the graph's own inputs, where a kernel's name stands."""
 
 Values = tuple[tuple[str, Operand], ...]
 """Tensors and numbers under the names that they are shown by."""
@@ -64,7 +64,7 @@ Values = tuple[tuple[str, Operand], ...]
 
 @record(kw_only=True)
 class ObservedWork:
-    """What a line computes, as debug prints and checks see it."""
+    """The work of a line, as debug prints and checks see it."""
 
     name: str
     """The kernel or operator."""
@@ -94,7 +94,7 @@ def check_layouts(lines: tuple[Line, ...], options: Options) -> tuple[Line, ...]
 
 
 def check_nan(lines: tuple[Line, ...], options: Options) -> tuple[Line, ...]:
-    """What each kernel and library call computes is checked for NaN, and the inputs first."""
+    """Results of kernels and library calls are checked for NaN, and the inputs first."""
     if not options.check_nan:
         return lines
     result: list[Line] = []
@@ -107,7 +107,7 @@ def check_nan(lines: tuple[Line, ...], options: Options) -> tuple[Line, ...]:
 
 
 def print_values(lines: tuple[Line, ...], options: Options) -> tuple[Line, ...]:
-    """What each kernel and library call is given, and what it has computed."""
+    """Arguments and results of kernels and library calls are printed."""
     level = options.debug_printer
     if level == "off":
         return lines

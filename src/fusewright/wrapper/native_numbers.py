@@ -13,7 +13,7 @@ class Numbers:
 
     def __init__(self, write: Callable[..., None]) -> None:
         self.values: list[int] = []
-        """What they are when a call begins."""
+        """Their values when a call begins."""
 
         self._write = write
         self._computed: dict[Index | Compound, int] = {}
