@@ -59,6 +59,15 @@ def attention(x: Tensor, w: Tensor) -> Any:
     return attend(heads, heads, heads * 2), attend(heads, heads, heads, mask, scale=0.5), w.cos()
 
 
+def in_an_arena(x: Tensor, w: Tensor) -> Any:
+    """Buffers of many sizes, for kernels and library calls; one is written to in place."""
+    a = torch.softmax(x, -1)
+    b = torch.softmax(a + torch.softmax(a.sum(0), -1), 0).sum(1)
+    c = torch.sort(torch.softmax((a.double() @ w.double().t())[:, :3].contiguous(), 0))[0]
+    d = torch.softmax(a, 0).index_put((torch.tensor([0, 2]),), w[:2, :6])
+    return torch.softmax(c.sum(1) + b, 0), torch.cat([d, d.flip(0)]).t()
+
+
 def data_dependent(x: Tensor, w: Tensor) -> Any:
     found = torch.nonzero(x > 0)
     return found * 2, w.sum(0)
@@ -89,6 +98,7 @@ PROGRAMS = (
     batches,
     library_calls,
     attention,
+    in_an_arena,
     data_dependent,
     writes,
     nested,
