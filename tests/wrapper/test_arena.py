@@ -32,7 +32,7 @@ from fusewright.ir.verify_lines import verify_lines
 from fusewright.pipeline import compile_graph
 from fusewright.runtime.compiled import CompiledGraph
 from fusewright.wrapper import peak_bytes, plan_memory
-from fusewright.wrapper.memory import ARENA_BYTES, ARENA_SHARE
+from fusewright.wrapper.memory import ARENA_BYTES
 from tools.replay_programs import LANGUAGES, models
 
 # -- plans -----------------------------------------------------------------------------------------
@@ -75,7 +75,7 @@ def test_buffers_in_use_share_no_byte(start: int) -> None:
         planned = plan_memory(lines, {})
         verify_lines(planned)
         least = peak_bytes(lines, {})
-        assert peak_bytes(planned, {}) <= least + max(least // ARENA_SHARE, ARENA_BYTES)
+        assert peak_bytes(planned, {}) <= least + ARENA_BYTES
         allocations = [line for line in planned if isinstance(line, Allocate | Arena)]
         assert len(allocations) <= sum(isinstance(line, Allocate) for line in lines)
         with_arena += any(isinstance(line, Arena) for line in planned)

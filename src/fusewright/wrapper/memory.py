@@ -42,11 +42,9 @@ Pool = dict[PoolKey, list[tuple[int, str]]]
 """Dead buffers by what they can be: the line that frees each, and its name."""
 
 
-ARENA_SHARE: Final = 16
-"""An arena may add one part in so many to the most that buffers of their own hold at one time,"""
-
 ARENA_BYTES: Final = 4096
-"""or so many bytes: a page, which buffers share that are rounded up to be aligned."""
+"""An arena may add so much to the most that buffers of their own hold at one time: a page, which
+small buffers share that are rounded up to be aligned."""
 
 
 def plan_memory(lines: Sequence[Line], hints: Mapping[str, int | float]) -> tuple[Line, ...]:
@@ -61,7 +59,7 @@ def plan_memory(lines: Sequence[Line], hints: Mapping[str, int | float]) -> tupl
     """
     held = _held_bytes(lines, hints)
     most = max(held, default=0)
-    lines = with_arena(lines, held, most + max(most // ARENA_SHARE, ARENA_BYTES))
+    lines = with_arena(lines, held, most + ARENA_BYTES)
     result: list[Line | None] = list(lines)
     pool: Pool = {}
     allocated: set[str] = set()
