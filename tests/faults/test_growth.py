@@ -42,7 +42,8 @@ print(*((new - old) / count for old, new in zip(before, after)))
 @pytest.mark.parametrize("count", [60, pytest.param(1000, marks=pytest.mark.thorough)])
 def test_functions_that_are_dropped_leave_nothing(count: int, tmp_path: Path) -> None:
     """Neither memory of the C library and Python, by function, nor objects that the collector sees.
-    What others keep comes now and then: less than one object for each function.
+    Some memory comes in large pieces now and then, 2 MB once in a thousand compiles; what one
+    compile holds while it is alive, its machine code, LLVM's passes or its text, is 7 kB and more.
     """
     environment = {
         **os.environ,
@@ -58,4 +59,4 @@ def test_functions_that_are_dropped_leave_nothing(count: int, tmp_path: Path) ->
         check=True,
     )
     held, objects = map(float, run.stdout.split())
-    assert objects < 1 and held < 1000, (held, objects)
+    assert objects < 1 and held < 4000, (held, objects)
