@@ -17,7 +17,7 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,29 @@ def breaking(x: Tensor, w: Tensor) -> Tensor:
     return y * 2 if y.sum() > 3 else y - 1
 
 
+def raising(x: Tensor, w: Tensor) -> Tensor:
+    """One whose graph raises each time, which its own handler sees."""
+    try:
+        return x[torch.tensor([100])] @ w
+    except IndexError:
+        return (x - 1) @ w
+
+
+def writing(x: Tensor, w: Tensor) -> Tensor:
+    """One that writes to what it was given, and draws from a generator."""
+    x.add_(0.5)
+    x.sub_(0.5)
+
+    def parts() -> Iterator[Tensor]:
+        for rows in x.chunk(2):
+            yield rows.sum(0, keepdim=True) @ w
+
+    return torch.cat(list(parts()))
+
+
+SHARED = (shared, breaking, raising, writing)
+
+
 def new_function(number: int) -> Callable[[Tensor, Tensor], Tensor]:
     """A function that nobody has compiled."""
 
@@ -70,7 +93,7 @@ class Work:
 
     def __init__(self, seconds: float) -> None:
         self.end = time.monotonic() + seconds
-        self.shared: list[Any] = [fusewright.compile(shared), fusewright.compile(breaking)]
+        self.shared: list[Any] = [fusewright.compile(function) for function in SHARED]
         self.steps = 0
         self.failures: list[str] = []
         self._lock = threading.Lock()
@@ -85,7 +108,7 @@ class Work:
                 x = torch.linspace(-1, 1, (number % 5 + 2) * 6, dtype=torch.float64).reshape(-1, 6)
                 w = torch.linspace(0, 1, 24, dtype=torch.float64).reshape(6, 4).requires_grad_()
                 pairs = [(own, fusewright.compile(own))]
-                pairs += zip((shared, breaking), self.shared, strict=True)
+                pairs += zip(SHARED, self.shared, strict=True)
                 for function, compiled in pairs:
                     for _ in range(3):
                         torch.testing.assert_close(step(compiled, x, w), step(function, x, w))
