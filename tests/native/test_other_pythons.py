@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import ast
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -41,6 +41,15 @@ def find_python(version: str) -> str | None:
     return None
 
 
+def read_sources() -> list[Path]:
+    """The C files that setup.py links into the extension, by its `SOURCES`."""
+    for statement in ast.parse((ROOT / "setup.py").read_text()).body:
+        match statement:
+            case ast.Assign(targets=[ast.Name(id="SOURCES")], value=names):
+                return [NATIVE / f"{name}.c" for name in ast.literal_eval(names)]
+    raise AssertionError("setup.py assigns no SOURCES")
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 def test_frame_hook(version: str, tmp_path: Path) -> None:
     python = find_python(version)
@@ -52,10 +61,8 @@ def test_frame_hook(version: str, tmp_path: Path) -> None:
     ).strip()
     library = tmp_path / "_extension.so"
     flags = ["-std=c11", "-O1", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", f"-I{include}"]
-    setup = (ROOT / "setup.py").read_text()
-    shared = [NATIVE / f"{name}.c" for name in re.findall(r'"(standalone/\w+)"', setup)]
-    sources = map(str, [*sorted(NATIVE.glob("*.c")), *shared])
-    subprocess.run([compiler, *flags, *sources, "-o", str(library), "-ldl"], check=True)
+    command = [compiler, *flags, *map(str, read_sources()), "-o", str(library), "-ldl"]
+    subprocess.run(command, check=True)
     packages = str(Path(pytest.__file__).parents[1])
     environment = {
         **os.environ,
