@@ -13,10 +13,12 @@ launch m(b, c)             c: f32[8] = place in arena at 0
 release b                  launch m(b, c)
 ...                        ...
 
-What outlives the call is allocated by itself, or takes over memory of its own kind that is dead: a
-result, or what a backward is to find, would keep the whole arena. Allocated by itself is also what
-lies on a GPU, where torch's allocator keeps blocks of every size, and frees them sooner than an
-arena could.
+Only buffers that nothing but kernels use are in it: kernels are given addresses, library calls
+tensors, and an operator may count from the beginning of the memory that a tensor lies in
+(`as_strided_scatter`), or keep it. What outlives the call is allocated by itself, too, or takes
+over memory of its own kind that is dead: a result, or what a backward is to find, would keep the
+whole arena. Allocated by itself is also what lies on a GPU, where torch's allocator keeps blocks of
+every size, and frees them sooner than an arena could.
 """
 
 from __future__ import annotations
@@ -26,12 +28,16 @@ from itertools import accumulate, chain
 from typing import Final
 
 from fusewright.ir.dtype import DType
-from fusewright.ir.forms import buffers_defined
+from fusewright.ir.forms import buffers_defined, buffers_overwritten, buffers_read
 from fusewright.ir.index import integer
 from fusewright.ir.lines import (
     ALIGNMENT,
     Allocate,
     Arena,
+    AssertLayout,
+    CallKernel,
+    CheckNan,
+    DebugPrint,
     Free,
     FreeIfNotReused,
     Line,
@@ -46,6 +52,12 @@ FEWEST: Final = 3
 
 TRIES: Final = 6
 """How often the largest buffers are left out, where the arena would cost too much memory."""
+
+
+BY_ADDRESS: Final = (
+    Allocate, Reuse, Free, FreeIfNotReused, CallKernel, DebugPrint, CheckNan, AssertLayout,
+)  # fmt: skip
+"""Lines that use memory by its address alone, or that are there to look at it."""
 
 
 @record(frozen=False)
@@ -64,6 +76,9 @@ class Tenant:
 
     begin: int
     """The line that allocates it."""
+
+    is_tensor: bool
+    """Whether something other than kernels uses a buffer that holds it."""
 
     end: int = -1
     """The line that releases it; -1: none does."""
@@ -119,20 +134,33 @@ def _tenants(lines: Sequence[Line]) -> list[Tenant]:
     """
     tenants: list[Tenant] = []
     holders: dict[str, Tenant] = {}
+    tensors = _used_as_tensors(lines)
     for position, line in enumerate(lines):
         match line:
             case Allocate(buffer=Buffer(name=name, layout=layout) as buffer):
                 span = layout.span
                 if layout.device == "cpu" and span.is_constant and span.constant > 0:
                     key, count = (layout.dtype, span.constant), span.constant * layout.dtype.bytes
-                    holders[name] = Tenant(buffer, key, count, name, position)
+                    is_tensor = name in tensors
+                    holders[name] = Tenant(buffer, key, count, name, position, is_tensor)
                     tenants.append(holders[name])
             case Reuse(buffer=buffer, source=source) if source in holders:
                 holders[buffer.name] = tenant = holders.pop(source)
                 tenant.last = buffer.name
+                tenant.is_tensor |= buffer.name in tensors
             case FreeIfNotReused(buffer=buffer) if buffer.name in holders:
                 holders.pop(buffer.name).end = position
     return _without_inherited(tenants)
+
+
+def _used_as_tensors(lines: Iterable[Line]) -> set[str]:
+    """The buffers that something other than kernels reads or writes."""
+    return {
+        name
+        for line in lines
+        if not isinstance(line, BY_ADDRESS)
+        for name in (*buffers_read(line), *buffers_overwritten(line))
+    }
 
 
 def _without_inherited(tenants: Iterable[Tenant]) -> list[Tenant]:
@@ -142,7 +170,8 @@ def _without_inherited(tenants: Iterable[Tenant]) -> list[Tenant]:
     dying: dict[tuple[DType, int], list[Tenant]] = {}
     lasting: list[Tenant] = []
     for tenant in tenants:
-        (dying.setdefault(tenant.key, []) if tenant.end >= 0 else lasting).append(tenant)
+        dies = tenant.end >= 0 and not tenant.is_tensor
+        (dying.setdefault(tenant.key, []) if dies else lasting).append(tenant)
     for tenant in lasting:
         dead = [other for other in dying.get(tenant.key, []) if other.end < tenant.begin]
         if dead:
