@@ -11,6 +11,7 @@ interpreter of a version that was asked for.
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import shutil
 import subprocess
@@ -62,9 +63,12 @@ def build(version: str, into: Path) -> Path | None:
 
 
 def _run(command: list[str], *, quiet: bool = False) -> bool:
-    """Whether a command ends well."""
+    """Whether a command ends well; it finds what is installed beside this interpreter."""
     output = subprocess.DEVNULL if quiet else None
-    return not subprocess.run(command, check=False, stdout=output, stderr=output).returncode
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    surroundings = {**os.environ, "PATH": path}
+    done = subprocess.run(command, env=surroundings, check=False, stdout=output, stderr=output)
+    return not done.returncode
 
 
 def main() -> int:

@@ -283,6 +283,14 @@ def residual_convolutions_of_half_type(
     return functional.conv2d(y, third / 4) + x, y.mean((2, 3))
 
 
+@program(numbers((2, 3, 9, 9), (4, 3, 3, 3), (4, 1, 3, 3)))
+def convolutions_of_either_layout(x: Any, weight: Any, channelwise: Any) -> Any:
+    """Their gradients are laid out like arguments, not like the gradients that arrive."""
+    result = functional.conv2d(x, weight).permute(0, 2, 3, 1) * 2
+    last = functional.conv2d(result.permute(0, 3, 1, 2), channelwise, groups=4)
+    return result, last.contiguous() * 3
+
+
 @program(numbers((2, 4, 16, 8), (2, 4, 16, 8), (2, 4, 16, 8)))
 def attention(query: Any, key: Any, value: Any) -> Any:
     return functional.scaled_dot_product_attention(query * 2, key, value, is_causal=True) + 1

@@ -244,6 +244,31 @@ def convolution(
     return channels_last(x.dtype, sizes)
 
 
+def convolution_gradients(
+    gradient: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    bias_sizes: Sequence[int] | None,
+    *settings_and_wanted: Any,
+) -> tuple[Geometry | None, ...] | None:
+    """convolution_backward on a GPU: gradients are laid out by the arguments, whatever the layout
+    of `gradient` is, which torch's meta kernel went by until 2.12. The last argument says which
+    gradients are wanted; the others are settings of the convolution.
+    """
+    *settings, wanted = settings_and_wanted
+    rank = x.dim() - 2
+    if x.device.type != torch_compat.cuda.TYPE or rank < 2 or gradient.numel() == 0:
+        return None
+    x_seen, weight_seen = (x, weight) if rank == 3 else (_as_seen(x), _as_seen(weight))
+    layout = torch_compat.convolution_memory_format(x_seen, weight_seen, None, *settings)
+    lay_out = contiguous if layout is torch.contiguous_format else channels_last
+    return (
+        lay_out(gradient.dtype, x.shape) if wanted[0] else None,
+        lay_out(gradient.dtype, weight.shape) if wanted[1] else None,
+        contiguous(gradient.dtype, bias_sizes or ()) if wanted[2] else None,
+    )
+
+
 def _as_seen(x: Any) -> Any:
     """A fake with the sizes seen when compiling. Which library runs a convolution of images may
     depend on sizes, but not the layout of its result.
@@ -286,5 +311,6 @@ RULES: dict[Any, Rule] = {
     **named(reflected, "reflection_pad2d reflection_pad3d"),
     **named(padded_by_its_edges, "replication_pad2d replication_pad3d"),
     **named(convolution, "convolution"),
+    **named(convolution_gradients, "convolution_backward"),
     **named(eigenvectors, "linalg_eig"),
 }
