@@ -48,3 +48,27 @@ def test_fourier_transforms_of_any_layout(order: tuple[int, ...], dims: list[int
         expected = operator(*arguments)
         assert isinstance(geometry, Geometry)
         assert (geometry.size, geometry.stride, geometry.dtype) == geometries(expected)[0]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64])
+@pytest.mark.parametrize("size", [(3, 3), (5, 3), (2, 3, 5), (0, 3), (2, 1, 4)])
+@pytest.mark.parametrize("full_matrices", [False, True])
+def test_singular_vectors_lie_by_columns(
+    dtype: torch.dtype, size: tuple[int, ...], full_matrices: bool
+) -> None:
+    x = torch.randn(size, dtype=dtype)
+    operator = torch.ops.aten._linalg_svd.default
+    parts = RULES[operator](x, full_matrices)
+    assert isinstance(parts, tuple)
+    found = [part.allocate() for part in parts if part is not None]
+    assert geometries(found) == geometries(operator(x, full_matrices))
+
+
+@pytest.mark.parametrize("size", [(2, 3), (4,), (), (0, 2)])
+def test_places_of_a_mask_lie_by_rows(size: tuple[int, ...]) -> None:
+    mask = torch.ones(size, dtype=torch.bool)
+    operator = torch.ops.aten.nonzero_static.default
+    for count in (0, 1, 3):
+        geometry = RULES[operator](mask, size=count)
+        assert isinstance(geometry, Geometry)
+        assert geometries(geometry.allocate()) == geometries(operator(mask, size=count))

@@ -111,6 +111,13 @@ def index_select(x: Tensor, dim: int, index: Tensor) -> Geometry | None:
     return contiguous(x.dtype, (*x.shape[:axis], index.shape[0], *x.shape[axis + 1 :]))
 
 
+def places(x: Tensor, *, size: int, fill_value: int = -1) -> Geometry | None:
+    """nonzero_static: a row for each place on the CPU, where a GPU lays out the columns."""
+    if x.device.type != "cpu" or (isinstance(size, int) and size < 0):
+        return None
+    return contiguous(torch.int64, (size, x.dim()))
+
+
 def advanced_index(x: Tensor, indices: Sequence[Tensor | None]) -> Geometry | None:
     """index.Tensor by integers. Indexed dimensions that are not neighbours move to the front.
 
@@ -164,4 +171,5 @@ RULES: dict[Any, Rule] = {
     **named(gather, "gather"),
     **named(index_select, "index_select"),
     **named(advanced_index, "index.Tensor"),
+    **named(places, "nonzero_static"),
 }

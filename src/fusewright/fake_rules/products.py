@@ -285,9 +285,34 @@ def eigenvectors(x: Tensor) -> tuple[Geometry, Geometry] | None:
     if x.dim() < 2 or x.shape[-1] != x.shape[-2] or not (x.is_floating_point() or x.is_complex()):
         return None
     dtype = x.dtype.to_complex()
-    rows = contiguous(dtype, x.shape)
-    columns = Geometry(dtype, rows.size, (*rows.stride[:-2], rows.stride[-1], rows.stride[-2]))
-    return contiguous(dtype, x.shape[:-1]), columns
+    return contiguous(dtype, x.shape[:-1]), _by_columns(dtype, x.shape)
+
+
+def singular_vectors(
+    x: Tensor, full_matrices: bool = False, compute_uv: bool = True, *, driver: str | None = None
+) -> tuple[Geometry, Geometry, Geometry] | None:
+    """U, the real singular values and Vh, whose columns both lie together, as LAPACK leaves them;
+    cuSOLVER gives Vh by rows.
+    """
+    if x.device.type != "cpu" or x.dim() < 2 or not compute_uv or driver is not None:
+        return None
+    if not (x.is_floating_point() or x.is_complex()):
+        return None
+    *batch, m, n = x.shape
+    k = torch.sym_min(m, n)
+    u, vh = ((m, m), (n, n)) if full_matrices else ((m, k), (k, n))
+    return (
+        _by_columns(x.dtype, (*batch, *u)),
+        contiguous(x.dtype.to_real(), (*batch, k)),
+        _by_columns(x.dtype, (*batch, *vh)),
+    )
+
+
+def _by_columns(dtype: torch.dtype, size: Sequence[int]) -> Geometry:
+    """Matrices one after another, the columns of each too."""
+    *batch, m, n = size
+    stride = contiguous(dtype, (*batch, n, m)).stride
+    return Geometry(dtype, tuple(size), (*stride[:-2], stride[-1], stride[-2]))
 
 
 RULES: dict[Any, Rule] = {
@@ -313,4 +338,5 @@ RULES: dict[Any, Rule] = {
     **named(convolution, "convolution"),
     **named(convolution_gradients, "convolution_backward"),
     **named(eigenvectors, "linalg_eig"),
+    **named(singular_vectors, "_linalg_svd"),
 }

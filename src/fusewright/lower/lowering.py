@@ -213,7 +213,8 @@ class _Lowering:
         if name == COPY_BACK:
             return self.copy_back(*arguments[:2])
         if facts(name).overwrites and not self.is_only_reader(node):
-            arguments = (self.builder.copy(arguments[0]), *arguments[1:])
+            stride = self.layout(meta, node).stride
+            arguments = (self.builder.copy(arguments[0], stride), *arguments[1:])
         call = Call(
             builder=self.builder,
             operator=name,
