@@ -119,9 +119,17 @@ class Functionalizer:
         source = self._sources[node]
         if source is not None and self._lies_elsewhere(source):
             return  # `current` computes it anew where it is read
+        if source is None and any(map(self._is_moved, node.all_input_nodes)):
+            node.meta["reads_moved"] = True
         node.args = fx.node.map_arg(node.args, self.current)
         node.kwargs = fx.node.map_arg(node.kwargs, self.current)
         self._values[node] = (node, self._versions.get(self.root(node), 0))
+
+    def _is_moved(self, node: fx.Node) -> bool:
+        """Whether a tensor lies elsewhere: a library call that reads it lays out its result as that
+        is, not as eager's call does, which lowering then allows to be copied.
+        """
+        return isinstance(node.meta["val"], torch.Tensor) and self._lies_elsewhere(node)
 
     def _lies_elsewhere(self, node: fx.Node) -> bool:
         """Whether what holds the value of `node` has other strides than `node` had in the traced

@@ -238,6 +238,7 @@ class CallOperator:
         "{outputs:outputs}extern {operator:word}{arguments,keywords:given}"
         " [results {results:places}] [mutates {mutates:all_written}] [aliases {aliases:aliases}]"
         " [out {out_operator:word}] [new{gives_new_memory:flag}] [effect{has_effect:flag}]"
+        " [reads moved{reads_moved:flag}]"
     )
 
     outputs: tuple[Buffer, ...]
@@ -270,6 +271,11 @@ class CallOperator:
 
     has_effect: bool = False
     """Whether the call draws random numbers or checks something; such calls keep their order."""
+
+    reads_moved: bool = False
+    """Whether an argument lies otherwise than in eager, as what was written to may: the results are
+    to lie as eager's do nevertheless, so that a copy of them is no surprise.
+    """
 
     @property
     def may_keep_arguments(self) -> bool:

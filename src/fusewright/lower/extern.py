@@ -80,6 +80,7 @@ def call_extern(
         out_operator=out_operator,
         gives_new_memory=not out_operator and facts(target).gives_new_memory,
         has_effect=has_effect(target),
+        reads_moved=node.meta.get("reads_moved", False),
     )
     boxes = _added(call, kernel, results)
     return boxes if is_list else boxes[0]

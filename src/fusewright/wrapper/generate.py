@@ -152,7 +152,8 @@ def _call(step: CallOperator | CallSubprogram, program: Program) -> list[Line]:
             origins=origins,
         )
     name = step.name if isinstance(step, CallSubprogram) else step.operator
-    counted = "" if name == CAST else name
+    may_copy = isinstance(step, CallOperator) and (name == CAST or step.reads_moved)
+    counted = "" if may_copy else name
     tensors = (buffer for buffer in step.outputs if not buffer.layout.is_opaque)
     ensured = (EnsureLayout(buffer=buffer, operator=counted, origins=origins) for buffer in tensors)
     return [call, *ensured]
