@@ -172,9 +172,10 @@ def test_calls_on_another_stream() -> None:
 
     compiled = replayed(f)
     stream = torch.cuda.Stream()
+    # All alive at once: one that had the address of the last would count as staying in place.
+    inputs = [torch.randn(16, 64, device=CUDA) for _ in range(8)]
     with torch.no_grad():
-        for step in range(8):
-            x = torch.randn(16, 64, device=CUDA)
+        for step, x in enumerate(inputs):
             torch.cuda.synchronize()
             if step % 2:
                 with torch.cuda.stream(stream):
