@@ -24,7 +24,7 @@ _GUARDED: Conditions = frozenset({nonnegative(integer(0))})
 
 
 class Verdict(Enum):
-    """What is known of one access."""
+    """Whether one access stays inside its buffer, as far as the analysis can tell."""
 
     INSIDE = auto()
     OUTSIDE = auto()
@@ -80,7 +80,7 @@ def mask_conditions(mask: Value) -> Conditions:
 
 
 def _comparison(value: Apply) -> Conditions:
-    """What a comparison of two indices says."""
+    """The conditions that a comparison of two indices states."""
     relation = COMPARISONS.get(value.operation)
     if relation is None:
         return ALWAYS

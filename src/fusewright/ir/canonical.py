@@ -208,7 +208,7 @@ def _name_buffers(
 
 def _sizes(group: Group) -> list[Symbol]:
     """The size symbols that the loops and accesses mention, by first use; ties by name."""
-    found: dict[Symbol, None] = {}
+    symbols: dict[Symbol, None] = {}
     seen: set[Symbol] = set()
 
     def visit(index: Index) -> None:
@@ -217,12 +217,12 @@ def _sizes(group: Group) -> list[Symbol]:
             if isinstance(symbol, LoopSymbol):
                 visit(symbol.extent)
             else:
-                found[symbol] = None
+                symbols[symbol] = None
 
     loaded: set[Symbol] = set()
     for index in _indices(group, loaded):
         visit(index)
-    return [symbol for symbol in found if symbol not in loaded]
+    return [symbol for symbol in symbols if symbol not in loaded]
 
 
 def _indices(group: Group, loaded: set[Symbol]) -> Iterator[Index]:

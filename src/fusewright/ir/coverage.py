@@ -23,7 +23,7 @@ from fusewright.records import record
 
 
 class Coverage(Enum):
-    """What is known of the elements of one buffer or local."""
+    """Whether every element of one buffer or local is written, as far as the analysis can tell."""
 
     WHOLE = auto()
     """Every element is written."""

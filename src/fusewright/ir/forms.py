@@ -274,7 +274,9 @@ KINDS: Final[dict[str, FieldKind]] = {
     "outputs": FieldKind(
         show=_outputs,
         defines=lambda buffers: [buffer.name for buffer in buffers],
-        indices=lambda buffers: [one for each in buffers for one in layout_indices(each.layout)],
+        indices=lambda buffers: [
+            index for buffer in buffers for index in layout_indices(buffer.layout)
+        ],
     ),
     "results": FieldKind(
         show=_results, defines=lambda names, is_tuple: [name for name in names if name is not None]
@@ -285,7 +287,7 @@ KINDS: Final[dict[str, FieldKind]] = {
     ),
     "places": FieldKind(show=_listed),
     "aliases": FieldKind(
-        show=lambda pairs: _listed(f"{output} of {given}" for output, given in pairs)
+        show=lambda pairs: _listed(f"{output} of {source}" for output, source in pairs)
     ),
     "operand": FieldKind(
         show=print_operand,
@@ -306,7 +308,7 @@ KINDS: Final[dict[str, FieldKind]] = {
     "blocks": FieldKind(show=lambda *blocks: "".join(map(_block, blocks))),
     "given": FieldKind(
         show=_given,
-        reads=lambda *given: operand_buffers(_operands(*given)),
-        indices=lambda *given: operand_indices(_operands(*given)),
+        reads=lambda *arguments: operand_buffers(_operands(*arguments)),
+        indices=lambda *arguments: operand_indices(_operands(*arguments)),
     ),
 }

@@ -299,7 +299,7 @@ def read_arguments(
     keywords: list[tuple[str, Operand]] = []
     arguments: list[Operand] = []
 
-    def one() -> None:
+    def read_argument() -> None:
         if cursor.peek().kind == "name" and cursor.peek(1).text == "=":
             name = cursor.take("name")
             cursor.expect("=")
@@ -307,7 +307,7 @@ def read_arguments(
         else:
             arguments.append(read_operand(cursor, reader))
 
-    between(cursor, "(", ")", one)
+    between(cursor, "(", ")", read_argument)
     return tuple(arguments), tuple(keywords)
 
 

@@ -196,5 +196,5 @@ class Schedule:
 
     @property
     def works(self) -> tuple[StepWork, ...]:
-        """What each step does."""
+        """The work of each step."""
         return tuple(step.work for step in self.steps)

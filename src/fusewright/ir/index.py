@@ -40,7 +40,7 @@ class Symbol(Printed):
         self._set_key(name, lower, upper, multiple)
 
     def _set_key(self, *key: object) -> None:
-        """What symbols of one kind are equal by."""
+        """Set the key by which symbols of one kind are compared, and its hash."""
         self._key = key
         self._hash = hash(key)
 
@@ -296,14 +296,14 @@ class Index(Printed):
     def free(self) -> frozenset[Symbol]:
         """The symbols that occur here, also inside divisions; not those of their extents."""
         if self._free is None:
-            found: set[Symbol] = set()
+            symbols: set[Symbol] = set()
             for _, atoms in self.terms:
                 for atom in atoms:
                     if isinstance(atom, Symbol):
-                        found.add(atom)
+                        symbols.add(atom)
                     else:
-                        found |= atom.left.free() | atom.right.free()
-            self._free = frozenset(found)
+                        symbols |= atom.left.free() | atom.right.free()
+            self._free = frozenset(symbols)
         return self._free
 
     def stride(self, symbol: Symbol) -> Index | None:

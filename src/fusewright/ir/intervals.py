@@ -57,15 +57,15 @@ def remainder(left: Interval, right: Interval) -> Interval:
 def minimum(left: Interval, right: Interval) -> Interval:
     """Bounds of the lesser."""
     (a, b), (c, d) = left, right
-    known = [end for end in (b, d) if end is not None]
-    return None if a is None or c is None else min(a, c), min(known, default=None)
+    ends = [end for end in (b, d) if end is not None]
+    return None if a is None or c is None else min(a, c), min(ends, default=None)
 
 
 def maximum(left: Interval, right: Interval) -> Interval:
     """Bounds of the greater."""
     (a, b), (c, d) = left, right
-    known = [end for end in (a, c) if end is not None]
-    return max(known, default=None), None if b is None or d is None else max(b, d)
+    ends = [end for end in (a, c) if end is not None]
+    return max(ends, default=None), None if b is None or d is None else max(b, d)
 
 
 OF_COMPOUNDS: dict[str, Callable[[Interval, Interval], Interval]] = {

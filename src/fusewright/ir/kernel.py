@@ -27,7 +27,7 @@ class KernelArgument:
 
 @record(kw_only=True)
 class CpuFacts:
-    """What a launch has to know of a kernel that runs on the CPU."""
+    """Facts that the launch of a CPU kernel needs."""
 
     grain: int
     """The fewest units of work worth a thread of their own."""
@@ -40,7 +40,7 @@ class CpuFacts:
 
 @record(kw_only=True)
 class TritonFacts:
-    """What compiling and launching a Triton kernel has to know beside its source."""
+    """Facts that compiling and launching a Triton kernel needs beside its source."""
 
     types: tuple[str, ...]
     """Triton's types of the arguments, tensors first: `*fp32`, `i32`."""

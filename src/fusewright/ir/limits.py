@@ -1,5 +1,5 @@
-"""What scheduling has to know of the devices that kernels run on: how much work they do at a time,
-and what a kernel can hold.
+"""Limits of the devices that kernels run on, for scheduling: how much work they do at a time, and
+how much a kernel can hold.
 """
 
 from __future__ import annotations

@@ -271,7 +271,7 @@ def read_program(reader: Reader) -> Program:
     sizes: list[SizeFact] = []
     inputs: list[Buffer] = []
 
-    def one() -> None:
+    def read_parameter() -> None:
         if at_symbol(cursor):
             symbol = read_symbol(cursor)
             cursor.expect("hint")
@@ -280,7 +280,7 @@ def read_program(reader: Reader) -> Program:
         else:
             inputs.append(read_buffer(cursor, reader))
 
-    between(cursor, "(", ")", one)
+    between(cursor, "(", ")", read_parameter)
     cursor.finish()
     constants: list[Buffer] = []
     statements: list[Statement] = []

@@ -112,12 +112,14 @@ def read_outputs(cursor: Cursor, reader: Reader) -> tuple[Buffer, ...]:
 
 
 def _results(cursor: Cursor, reader: Reader) -> tuple[tuple[str | None, ...], bool]:
-    def one() -> str | None:
+    def read_name() -> str | None:
         return None if cursor.accept("None") else cursor.take("name")
 
     is_tuple = cursor.at("(")
     is_single = cursor.peek(1).text == "="
-    names = between(cursor, "(", ")", one) if is_tuple else (one(),) if is_single else ()
+    names = (
+        between(cursor, "(", ")", read_name) if is_tuple else (read_name(),) if is_single else ()
+    )
     if names or is_tuple:
         cursor.expect("=")
     reader.names.update(name for name in names if name is not None)

@@ -74,7 +74,11 @@ def load_of(operand: Value) -> Load:
 def matrix_product(group: Group) -> MatrixProduct | None:
     """The product that a group is; None for any other group."""
     first, *epilogue = group.stages
-    if len(first.actions) != 1 or len(first.inner) != 1 or any(one.size for one in group.locals):
+    if (
+        len(first.actions) != 1
+        or len(first.inner) != 1
+        or any(local.size for local in group.locals)
+    ):
         return None
     (action,) = first.actions
     if not isinstance(action, Reduce) or action.kind != DOT:

@@ -220,14 +220,14 @@ class ComputedBuffer:
 
 def operand_buffers(operands: Iterable[Operand]) -> list[str]:
     """The names of the buffers among the operands, views and lists looked through, in order."""
-    found: list[str] = []
+    names: list[str] = []
     for operand in operands:
         match operand:
             case BufferReference(name=name) | ViewReference(name=name):
-                found.append(name)
+                names.append(name)
             case ListOf(items=items):
-                found += operand_buffers(items)
-    return found
+                names += operand_buffers(items)
+    return names
 
 
 @record(kw_only=True)
@@ -352,8 +352,8 @@ class ReadItem:
 
 @record(kw_only=True)
 class CheckFact:
-    """What the program promised of its numbers: one that is not negative. RuntimeError with the
-    message is raised where it is.
+    """A promise of the program that a number is not negative. RuntimeError with the message is
+    raised where it is.
     """
 
     form = "check {number:index} >= 0 else {message:text}"
@@ -417,8 +417,8 @@ class Program:
     @property
     def input_sizes(self) -> tuple[SizeFact, ...]:
         """The sizes that the caller passes; the others are results of library calls."""
-        found = {s.name for s in self.statements if isinstance(s, NumberStatement)}
-        return tuple(fact for fact in self.sizes if fact.symbol.name not in found)
+        names = {s.name for s in self.statements if isinstance(s, NumberStatement)}
+        return tuple(fact for fact in self.sizes if fact.symbol.name not in names)
 
     @property
     def hints(self) -> dict[str, int | float]:
@@ -427,5 +427,5 @@ class Program:
 
     def buffers(self) -> dict[str, Buffer]:
         """Every buffer by name."""
-        made = (buffer for statement in self.statements for buffer in statement.outputs)
-        return {b.name: b for b in (*self.inputs, *self.constants, *made)}
+        outputs = (buffer for statement in self.statements for buffer in statement.outputs)
+        return {b.name: b for b in (*self.inputs, *self.constants, *outputs)}

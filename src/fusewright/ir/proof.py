@@ -31,20 +31,20 @@ STEPS: Final = 200
 """How often what is taken to hold is subtracted before a proof is given up."""
 
 
-def proves(relation: Relation, given: Collection[Relation] = ()) -> bool:
-    """Whether `relation` is proved to hold wherever the relations in `given` do."""
-    if relation in given:
+def proves(relation: Relation, assumptions: Collection[Relation] = ()) -> bool:
+    """Whether `relation` is proved to hold wherever the relations in `assumptions` do."""
+    if relation in assumptions:
         return True
     difference = relation.difference
     match relation.kind:
         case RelationKind.NOT_NEGATIVE:
-            return is_nonnegative(difference, given)
+            return is_nonnegative(difference, assumptions)
         case RelationKind.ZERO:
-            return is_nonnegative(difference, given) and is_nonnegative(-difference, given)
+            return all(is_nonnegative(side, assumptions) for side in (difference, -difference))
     return (
         _is_no_multiple(difference)
-        or is_nonnegative(difference - 1, given)
-        or is_nonnegative(-difference - 1, given)
+        or is_nonnegative(difference - 1, assumptions)
+        or is_nonnegative(-difference - 1, assumptions)
     )
 
 
@@ -80,16 +80,16 @@ class Given:
         return False if self.proves(relation.negation()) else None
 
 
-def decide(relation: Relation, given: Collection[Relation] = ()) -> bool | None:
+def decide(relation: Relation, assumptions: Collection[Relation] = ()) -> bool | None:
     """True where `relation` is proved, False where its negation is, None where neither is."""
-    return Given(given).decide(relation)
+    return Given(assumptions).decide(relation)
 
 
-def is_nonnegative(index: Index, given: Collection[Relation] = ()) -> bool:
+def is_nonnegative(index: Index, assumptions: Collection[Relation] = ()) -> bool:
     """Whether `index >= 0` is proved, as by `proves`."""
     if _is_nonnegative_by_ranges(index):
         return True
-    return bool(given) and _follows(index, _nonnegative_parts(given))
+    return bool(assumptions) and _follows(index, _nonnegative_parts(assumptions))
 
 
 # By ranges ----------------------------------------------------------------------------------------
@@ -186,12 +186,12 @@ def _is_no_multiple(difference: Index) -> bool:
 # By relations -------------------------------------------------------------------------------------
 
 
-def _nonnegative_parts(given: Collection[Relation]) -> tuple[Index, ...]:
+def _nonnegative_parts(assumptions: Collection[Relation]) -> tuple[Index, ...]:
     """Differences that are not negative where these relations hold, in an order that depends on
     their text alone.
     """
     parts: list[Index] = []
-    for relation in given:
+    for relation in assumptions:
         match relation.kind:
             case RelationKind.NOT_NEGATIVE:
                 parts.append(relation.difference)

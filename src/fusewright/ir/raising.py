@@ -1,8 +1,8 @@
-"""What may raise while a compiled program runs, because of the values that it is given: it is
-computed whether or not anybody reads its result, since eager raises.
+"""Operations that may raise while a compiled program runs, because of the values that it is given:
+they are computed whether or not anybody reads their results, since eager raises.
 
-Of ATen operators, by name; of values, by operation: an index that is checked, and the division of
-integers, unless by a number other than 0.
+ATen operators are listed by name. Values are listed by operation: an index that is checked, and the
+division of integers, unless by a number other than 0.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from fusewright.records import record
 
 
 class RelationKind(enum.Enum):
-    """What a relation says of its difference."""
+    """How the difference of a relation compares with zero."""
 
     ZERO = "== 0"
     NOT_ZERO = "!= 0"
@@ -37,7 +37,7 @@ class Relation:
         return f"{left} {self.kind.value.split()[0]} {right}"
 
     def negation(self) -> Relation:
-        """What holds where this does not."""
+        """The relation that holds where this one does not."""
         match self.kind:
             case RelationKind.ZERO:
                 return Relation(RelationKind.NOT_ZERO, self.difference)
@@ -116,7 +116,7 @@ def nonnegative(difference: Index) -> Relation:
 
 
 def _reduced(difference: Index) -> Index:
-    """What is zero where `difference` is: no common factor, the first sign positive."""
+    """An index that is zero where `difference` is: no common factor, the first sign positive."""
     difference = _without_positive_factors(difference)
     if not difference.terms:
         return difference
@@ -133,7 +133,9 @@ def _divided(difference: Index, factor: int) -> Index:
 
 
 def _without_positive_factors(difference: Index) -> Index:
-    """What has the sign of `difference`: `s1*s1 - s1` is `s1*(s1 - 1)`, and `s1` is positive."""
+    """An index of the same sign as `difference` with positive factors divided out: `s1*s1 - s1` is
+    `s1*(s1 - 1)`, and `s1` is positive, so that the result is `s1 - 1`.
+    """
     if difference.constant or len(difference.terms) < 2:
         return difference
     for atom in dict.fromkeys(difference.terms[0][1]):

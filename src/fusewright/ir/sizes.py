@@ -9,9 +9,7 @@ from fusewright.records import record
 
 @record
 class SizeFact:
-    """What is known of one size symbol: its range, and the size seen when compiling (for
-    profitability only).
-    """
+    """A size symbol with its range, and the size seen when compiling (for profitability only)."""
 
     symbol: Symbol
     hint: int | float

@@ -40,7 +40,7 @@ class Printed:
 
 
 def text_of(atom: Factor) -> str:
-    """What atoms are sorted by."""
+    """The text of an atom, by which atoms are sorted."""
     return atom.text
 
 

@@ -150,9 +150,9 @@ class Expressions:
         error here.
         """
         key = ("apply", operation, *map(id, arguments))
-        known = self._known.get(key)
-        if known is not None:
-            return known
+        node = self._known.get(key)
+        if node is not None:
+            return node
         dtype = result_type(operation, tuple(argument.dtype for argument in arguments))
         return self._intern(
             key, lambda: Apply(operation=operation, arguments=arguments, dtype=dtype)
@@ -194,14 +194,14 @@ class Expressions:
             if promised or (proves(at_least(place, 0)) and proves(below(place, size))):
                 return place
         key = ("indirect", id(value), size, wrap, check)
-        known = self._known.get(key)
-        if isinstance(known, Indirect):
-            return known.symbol.index
+        node = self._known.get(key)
+        if isinstance(node, Indirect):
+            return node.symbol.index
         number = len(self._indirect)
         while f"k{number}" in self._loaded_names:
             number += 1
-        made = self.named_indirect(f"k{number}", value, size, wrap=wrap, check=check)
-        return made.symbol.index
+        indirect = self.named_indirect(f"k{number}", value, size, wrap=wrap, check=check)
+        return indirect.symbol.index
 
     def named_indirect(
         self, name: str, value: Value, size: Index, *, wrap: bool, check: bool
@@ -209,11 +209,11 @@ class Expressions:
         """An index that is loaded, as `indirect` makes it, whose symbol has this name."""
         upper = size.upper
         symbol = SizeSymbol(name, 0, None if upper is None else upper - 1)
-        made = Indirect(symbol=symbol, value=value, size=size, wrap=wrap, check=check)
-        self._known[("indirect", id(value), size, wrap, check)] = made
-        self._indirect[symbol] = made
+        indirect = Indirect(symbol=symbol, value=value, size=size, wrap=wrap, check=check)
+        self._known[("indirect", id(value), size, wrap, check)] = indirect
+        self._indirect[symbol] = indirect
         self._loaded_names.add(name)
-        return made
+        return indirect
 
     def random(self, kind: str, seed: Value, position: IndexLike, dtype: DType) -> Value:
         position = as_index(position)
@@ -236,10 +236,10 @@ class Expressions:
         over.
         """
         key = (index, *((s, replacements[s]) for s in index.free() if s in replacements))
-        known = self._substituted.get(key)
-        if known is None:
-            known = self._substituted[key] = index.substitute(replacements)
-        return known
+        result = self._substituted.get(key)
+        if result is None:
+            result = self._substituted[key] = index.substitute(replacements)
+        return result
 
     def rewrite(
         self,
@@ -275,9 +275,9 @@ class Expressions:
                 index = self.indirect(
                     done[id(value)], size.substitute(replacements), wrap=wrap, check=check
                 )
-                for known in self.behind(index):
-                    if index == known.symbol.index:
-                        return known
+                for indirect in self.behind(index):
+                    if index == indirect.symbol.index:
+                        return indirect
                 return self.index(index)
             case Load() | IndexValue() | Random():
                 loaded = {
@@ -311,14 +311,14 @@ class Expressions:
         """The values behind the loaded symbols that occur in `index`, in the order in which they
         were made.
         """
-        found = (self._indirect[s] for s in index.free() if s in self._indirect)
-        return tuple(sorted(found, key=lambda known: (len(known.symbol.name), known.symbol.name)))
+        nodes = (self._indirect[s] for s in index.free() if s in self._indirect)
+        return tuple(sorted(nodes, key=lambda node: (len(node.symbol.name), node.symbol.name)))
 
     def _intern(self, key: tuple[object, ...], make: Callable[[], Value]) -> Value:
-        known = self._known.get(key)
-        if known is None:
-            known = self._known[key] = make()
-        return known
+        node = self._known.get(key)
+        if node is None:
+            node = self._known[key] = make()
+        return node
 
 
 def result_type(operation: str, arguments: tuple[DType, ...]) -> DType:
@@ -376,7 +376,7 @@ def postorder(roots: tuple[Value, ...]) -> Iterator[Value]:
 
 
 def node_cost(value: Value) -> int:
-    """What computing `value` takes, in additions, from what it is made from; loads left out."""
+    """The cost of computing `value` from its arguments, in additions; loads cost nothing here."""
     match value:
         case Apply(operation=operation):
             return OPERATIONS[operation].cost

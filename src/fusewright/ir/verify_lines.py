@@ -82,7 +82,7 @@ def _verify(lines: Sequence[wrapper.Line], state: _State) -> None:
 
 
 def _line(line: wrapper.Line, state: _State) -> str | None:
-    """What is wrong with a line, given the lines before it; else their effect on `state`."""
+    """The error in a line, given the lines before it; without one, `state` takes its effect."""
     reason = _words(line) or _uses(line, state) or _blocks(line, state)
     if reason is not None:
         return reason
@@ -122,7 +122,7 @@ def _line(line: wrapper.Line, state: _State) -> str | None:
 
 
 def _words(line: wrapper.Line) -> str | None:
-    """What is wrong with the names of a line, of buffers and of what it calls."""
+    """The error in the names of a line: those of its buffers and of the function that it calls."""
     pieces = (piece for part in parts_of(line.form) for piece in part.pieces)
     words = [word for p in pieces if p.kind in ("word", "size") for word in p.values(line) if word]
     names = (*buffers_defined(line), *buffers_read(line), *buffers_overwritten(line))
@@ -132,7 +132,7 @@ def _words(line: wrapper.Line) -> str | None:
 
 
 def _device(line: wrapper.Line, state: _State) -> str | None:
-    """What is wrong with the devices on which the buffer of a line lies or its kernel runs."""
+    """The error in the devices on which the buffer of a line lies or its kernel runs."""
     buffer = getattr(line, "buffer", None)
     if isinstance(buffer, Buffer):
         if buffer.layout.is_opaque and not isinstance(line, _OPAQUE_LINES):
@@ -148,7 +148,7 @@ _OPAQUE_LINES = (wrapper.TakeInput, wrapper.FreeIfNotReused)
 
 
 def _blocks(line: wrapper.Line, state: _State) -> str | None:
-    """What is wrong with how many values the blocks of a line are given; they are verified."""
+    """The error in how many values the blocks of a line are given; the blocks are verified too."""
     if not isinstance(line, wrapper.Conditional | wrapper.WhileLoop | wrapper.ScanLoop):
         return None
     for block in blocks_of(line):
@@ -160,7 +160,7 @@ def _blocks(line: wrapper.Line, state: _State) -> str | None:
 
 
 def _uses(line: wrapper.Line, state: _State) -> str | None:
-    """What is wrong with the names and operands that a line uses."""
+    """The error in the names and operands that a line uses."""
     unknown = {s.name for index in indices_in(line) for s in index.free()} - state.symbols
     if unknown:
         return f"{', '.join(sorted(unknown))} is not defined"

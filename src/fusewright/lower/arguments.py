@@ -37,16 +37,17 @@ def calling_order(placeholders: Sequence[fx.Node], program: Program) -> CallingO
 
 def _sources(values: Sequence[Any], wanted: set[str]) -> Iterator[SymbolSource]:
     """The source of each of the symbols, those first on which others depend."""
-    found: set[str] = set()
-    waiting = [each for each in _numbers(values) if each[0].free()] if wanted else []
-    while not wanted <= found:
-        source = next(filter(None, (_source(*each, found) for each in waiting)), None)
+    solved: set[str] = set()
+    waiting = [number for number in _numbers(values) if number[0].free()] if wanted else []
+    while not wanted <= solved:
+        source = next(filter(None, (_source(*number, solved) for number in waiting)), None)
         if source is None:
+            name = min(wanted - solved)
             raise Unsupported(
-                f"the size {min(wanted - found)} is no argument, and follows from the size of none",
+                f"the size {name} is no argument, and follows from the size of none",
                 remedy="mark the dimension static",
             )
-        found.add(source.symbol)
+        solved.add(source.symbol)
         yield source
 
 
@@ -67,17 +68,17 @@ def _numbers(values: Sequence[Any]) -> Iterator[tuple[Index, Place]]:
             sizes = table.indices(tensor.shape)
             extents = table.indices(tensor.stride()) if is_stride else sizes
             for dimension, index in enumerate(extents):
-                found = index, (position, dimension, is_stride)
+                number = index, (position, dimension, is_stride)
                 if is_stride and (sizes[dimension].lower or 0) < 2:
-                    unused.append(found)
+                    unused.append(number)
                 else:
-                    yield found
+                    yield number
     yield from unused
 
 
-def _source(index: Index, place: Place, found: set[str]) -> SymbolSource | None:
+def _source(index: Index, place: Place, solved: set[str]) -> SymbolSource | None:
     """The source of the one symbol in a number that has none yet, computed from that number."""
-    unknown = [symbol for symbol in index.free() if symbol.name not in found]
+    unknown = [symbol for symbol in index.free() if symbol.name not in solved]
     if len(unknown) != 1:
         return None
     (symbol,) = unknown

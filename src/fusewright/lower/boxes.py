@@ -139,13 +139,13 @@ class CostTable:
     known: dict[int, ElementCost] = field(default_factory=dict)
 
     def cost(self, value: Value) -> ElementCost:
-        found = self.known.get(id(value))
-        if found is None:
+        cost = self.known.get(id(value))
+        if cost is None:
             for node in postorder((value,)):
                 if id(node) not in self.known:
                     self.known[id(node)] = self._node(node)
-            found = self.known[id(value)]
-        return found
+            cost = self.known[id(value)]
+        return cost
 
     def _node(self, node: Value) -> ElementCost:
         below = [self.known[id(child)] for child in children(node)]

@@ -118,15 +118,15 @@ class ProgramBuilder:
     def _loops_and_position(
         self, size: tuple[Index, ...], prefix: str
     ) -> tuple[tuple[LoopSymbol, ...], Position]:
-        known = self._loops.get((prefix, size))
-        if known is None:
+        loops_and_position = self._loops.get((prefix, size))
+        if loops_and_position is None:
             loops = tuple(LoopSymbol(f"{prefix}{k}", extent) for k, extent in enumerate(size))
             position = tuple(
                 integer(0) if extent == 1 else symbol.index
                 for symbol, extent in zip(loops, size, strict=True)
             )
-            known = self._loops[prefix, size] = loops, position
-        return known
+            loops_and_position = self._loops[prefix, size] = loops, position
+        return loops_and_position
 
     def hint(self, size: Index) -> int:
         """A size's value for the sizes seen when compiling; for profitability only."""
@@ -332,17 +332,17 @@ class ProgramBuilder:
         """A copy of `box` by an eager operator, row-major unless `stride` says otherwise."""
         operand = self.operand(box)
         stride = contiguous_strides(box.size) if stride is None else stride
-        made = self.buffer(Layout(dtype=box.dtype, size=box.size, stride=stride, device=device))
+        buffer = self.buffer(Layout(dtype=box.dtype, size=box.size, stride=stride, device=device))
         name, value = keyword
         call = CallOperator(
-            outputs=(made,),
+            outputs=(buffer,),
             operator=operator,
             arguments=(operand,),
             keywords=((name, Enumerated(name, value)),),
         )
         self.statements.append(call)
-        self.origins[made.name] = box.storage.origins
-        return self.input(made)
+        self.origins[buffer.name] = box.storage.origins
+        return self.input(buffer)
 
     def real_symbol(self, number: Real) -> RealSymbol:
         """The symbol that stands for a real number. One that has to be computed is by the wrapper:
@@ -356,7 +356,7 @@ class ProgramBuilder:
     def _compute_real(self, number: Real) -> RealSymbol:
         operands = tuple([self._number_operand(operand) for operand in number.operands])
         found_out = {s.name for s in self.statements if isinstance(s, NumberStatement)}
-        free = {s.name for each in operands if isinstance(each, Index) for s in each.free()}
+        free = {s.name for index in operands if isinstance(index, Index) for s in index.free()}
         symbol = self.sizes.new_real(number)
         call = ComputeNumber(name=symbol.name, function=number.operator, arguments=operands)
         (self.prologue if found_out.isdisjoint(free) else self.statements).append(call)
@@ -374,22 +374,22 @@ class ProgramBuilder:
 
     def real_input(self, number: torch.SymFloat, position: int) -> Real | float:
         """A real number that the program is given."""
-        known = self.sizes.real(number)
-        if isinstance(known, Real):
-            symbol = self.sizes.new_real(known, real_input(number, position))
-            self.remember(("real", known), lambda: symbol)
-        return known
+        real = self.sizes.real(number)
+        if isinstance(real, Real):
+            symbol = self.sizes.new_real(real, real_input(number, position))
+            self.remember(("real", real), lambda: symbol)
+        return real
 
     def find_out(self, read: ReadSize | ReadItem) -> None:
         """Let a number that data decides be a size, and check what the program promised of it."""
         self.sizes.unknown.pop(read.name, None)
         self.statements.append(read)
-        known = self.sizes.facts[read.name].symbol
+        symbol = self.sizes.facts[read.name].symbol
         of_kind = 0 if isinstance(read, ReadSize) else None
-        if known.lower not in (of_kind, None):
-            self._check(known.index - known.lower, f"below {known.lower}")
-        if known.upper is not None:
-            self._check(known.upper - known.index, f"above {known.upper}")
+        if symbol.lower not in (of_kind, None):
+            self._check(symbol.index - symbol.lower, f"below {symbol.lower}")
+        if symbol.upper is not None:
+            self._check(symbol.upper - symbol.index, f"above {symbol.upper}")
 
     def _check(self, number: Index, excluded: str) -> None:
         message = f"a number found in data is {excluded}: the program promised that it is not"
@@ -488,8 +488,8 @@ class Call:
 
     def index(self, index: IndexLike, dtype: DType = DType.I64) -> Scalar:
         """An index as a value. Types other than integers are converted from i64."""
-        made = dtype if dtype.is_integer else DType.I64
-        value = self.builder.expressions.index(as_index(index), made)
+        integer_type = dtype if dtype.is_integer else DType.I64
+        value = self.builder.expressions.index(as_index(index), integer_type)
         return Scalar(value, self.builder.expressions).cast(dtype)
 
     def real(self, number: Real | Index, dtype: DType) -> Scalar:

@@ -55,8 +55,8 @@ def convolution(
     if moves:
         x, weight = with_channels_last(builder, x), with_channels_last(builder, weight)
         result = replace(result, stride=channels_last(result.size))
-    given = (x, weight, None, stride, padding, dilation, transposed, output_padding, groups)
-    (box,) = library_call(call, given, (result,), moves=moves)
+    arguments = (x, weight, None, stride, padding, dilation, transposed, output_padding, groups)
+    (box,) = library_call(call, arguments, (result,), moves=moves)
     if bias is None:
         return box
     return call.elementwise(lambda at: call.read(box, at) + call.read(bias, (at[1],)))
@@ -79,20 +79,20 @@ def library_call(
 ) -> tuple[Box, ...]:
     """The operator's own call, with results laid out so; `moves`: not as eager's."""
     builder = call.builder
-    made = tuple(builder.buffer(layout) for layout in layouts)
+    buffers = tuple(builder.buffer(layout) for layout in layouts)
     builder.context.note("extern", call.operator, "")
     builder.statements.append(
         CallOperator(
-            outputs=made,
+            outputs=buffers,
             operator=call.operator,
             arguments=tuple(operand(builder, argument) for argument in arguments),
-            results=tuple(range(len(made))) if len(made) > 1 else (),
+            results=tuple(range(len(buffers))) if len(buffers) > 1 else (),
         )
     )
-    builder.origins[made[0].name] = call.all_origins
+    builder.origins[buffers[0].name] = call.all_origins
     if moves:
-        builder.free_layouts |= dict(zip((one.name for one in made), layouts, strict=True))
-    return tuple(map(builder.input, made))
+        builder.free_layouts |= dict(zip((buffer.name for buffer in buffers), layouts, strict=True))
+    return tuple(map(builder.input, buffers))
 
 
 def channels_last(size: tuple[Index, ...]) -> tuple[Index, ...]:

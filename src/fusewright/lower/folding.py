@@ -114,9 +114,9 @@ def _with_neutral(arguments: tuple[Value, ...], neutral: bool) -> Value | None:
     `neutral`, else the known one.
     """
     left, right = arguments
-    for known, other in ((left, right), (right, left)):
-        if isinstance(known, Constant) and known.dtype is DType.BOOL:
-            return other if known.value == neutral else known
+    for argument, other in ((left, right), (right, left)):
+        if isinstance(argument, Constant) and argument.dtype is DType.BOOL:
+            return other if argument.value == neutral else argument
     return None
 
 

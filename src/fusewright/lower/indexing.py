@@ -427,7 +427,7 @@ class Picks:
             [t.size[-k] for t in self.tensors.values() if t.rank >= k and t.size[-k] != 1]
             for k in ranks
         ]
-        return tuple(given[0] if given else integer(1) for given in extents)
+        return tuple(sizes[0] if sizes else integer(1) for sizes in extents)
 
     @property
     def start(self) -> int:

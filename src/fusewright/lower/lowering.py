@@ -157,11 +157,11 @@ class _Lowering:
 
     def constant(self, node: fx.Node) -> Box:
         name = str(node.target)
-        known = next((buffer for buffer in self.constants if buffer.name == name), None)
-        if known is None:
-            known = Buffer(name=name, layout=self.layout(node.meta["val"], node))
-            self.constants.append(known)
-        return self.builder.input(known)
+        buffer = next((buffer for buffer in self.constants if buffer.name == name), None)
+        if buffer is None:
+            buffer = Buffer(name=name, layout=self.layout(node.meta["val"], node))
+            self.constants.append(buffer)
+        return self.builder.input(buffer)
 
     def output(self, item: Any) -> Operand:
         if not isinstance(item, fx.Node):
@@ -257,12 +257,12 @@ class _Lowering:
 
     def apply_rule(self, call: Call, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         """The rule's result, or NotImplemented where the eager operator is to run."""
-        found = RULES.get(call.operator)
-        if found is None or not call.results:
+        rule = RULES.get(call.operator)
+        if rule is None or not call.results:
             return NotImplemented
         if call.operator not in VIEWS and (_any_foreign(arguments) or _is_foreign(*call.results)):
             return NotImplemented
-        return found(call, *arguments, **keywords)
+        return rule(call, *arguments, **keywords)
 
     def copy_back(self, target: Box, source: Box) -> Box:
         """Overwrite a graph input: what was read from it lazily is computed before."""
@@ -315,12 +315,12 @@ class _Lowering:
             return OPAQUE
         key = (value.dtype, value.shape, value.stride(), value.device)
         try:
-            found = self.layouts.get(key)
+            layout = self.layouts.get(key)
         except TypeError:  # Symbolic sizes do not hash.
             return self._make_layout(value, node)
-        if found is None:
-            found = self.layouts[key] = self._make_layout(value, node)
-        return found
+        if layout is None:
+            layout = self.layouts[key] = self._make_layout(value, node)
+        return layout
 
     def _make_layout(self, value: torch.Tensor, node: fx.Node) -> Layout:
         try:

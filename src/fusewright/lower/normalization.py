@@ -92,8 +92,8 @@ def group_norm(
         return NotImplemented
     call.realise_unless_free(x)
     dtype = x.dtype.compute
-    each = x.size[1] // groups
-    split_size = (x.size[0], integer(groups), each, *x.size[2:])
+    group_channels = x.size[1] // groups
+    split_size = (x.size[0], integer(groups), group_channels, *x.size[2:])
     gathered = tuple(range(2, len(split_size)))
     grouped = reshaped(call, x, split_size)
     mean, squares = squared_deviations(
@@ -103,7 +103,7 @@ def group_norm(
     inverse = inverse_deviation(call, squares, elements, epsilon, dtype)
 
     def element(at: Position) -> Scalar:
-        row = (at[0], at[1] // each, *(integer(0) for _ in gathered))
+        row = (at[0], at[1] // group_channels, *(integer(0) for _ in gathered))
         centred = call.read(x, at) - call.read(mean, row)
         channel = (at[1],)
         return scale_and_shift(call, centred * call.read(inverse, row), weight, bias, channel)

@@ -26,14 +26,14 @@ def upsample_nearest(call: Call, x: Box, size: Any, *scales: float | None) -> An
     """Whole multiples of the size: each element is repeated. Other ratios round in floats, as eager
     does.
     """
-    given = [scale for scale in scales if scale is not None]
+    scale_factors = [scale for scale in scales if scale is not None]
     first = x.rank - len(call.result.size[2:])
     ratios: list[int] = []
     for old, new in zip(x.size[first:], call.result.size[first:], strict=True):
         if not (old.is_constant and new.is_constant and known_multiple(new, int(old))):
             return NotImplemented
         ratios.append(int(new) // int(old))
-    if given and given != [float(ratio) for ratio in ratios]:
+    if scale_factors and scale_factors != [float(ratio) for ratio in ratios]:
         return NotImplemented
 
     def element(at: Position) -> Scalar:

@@ -31,14 +31,14 @@ def result_type(arguments: Iterable[Argument]) -> DType:
             rank, dtype = (0 if argument.size else 1), argument.dtype
         else:
             rank, dtype = 2, _NUMBERS[type(argument)]
-        known = ranks[rank]
-        ranks[rank] = dtype if known is None else promote(known, dtype)
-    found: DType | None = None
+        previous = ranks[rank]
+        ranks[rank] = dtype if previous is None else promote(previous, dtype)
+    result: DType | None = None
     for ranked in ranks:
-        if ranked is not None and (found is None or _KINDS[ranked.kind] > _KINDS[found.kind]):
-            found = ranked
-    assert found is not None, "there is nothing to promote"
-    return found
+        if ranked is not None and (result is None or _KINDS[ranked.kind] > _KINDS[result.kind]):
+            result = ranked
+    assert result is not None, "there is nothing to promote"
+    return result
 
 
 @cache

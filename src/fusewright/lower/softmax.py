@@ -70,8 +70,8 @@ def logsumexp(call: Call, x: Box, dim: Sequence[int], keepdim: bool = False) -> 
     greatest = call.reduce("max", x.size, gathered, lambda at: call.read(x, at, dtype))
 
     def shift(at: Any) -> Any:
-        found = call.read(greatest, at)
-        return found.apply("isinf").where(found.like(0), found)
+        value = call.read(greatest, at)
+        return value.apply("isinf").where(value.like(0), value)
 
     total = call.reduce(
         "sum", x.size, gathered, lambda at: (call.read(x, at, dtype) - shift(at)).apply("exp")

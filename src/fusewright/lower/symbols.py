@@ -74,8 +74,8 @@ def real_input(number: torch.SymFloat, position: int) -> RealSymbol:
     """The symbol of a real number that a graph is given at this position, whole, where forward has
     computed it for backward.
     """
-    given = number.node.number
-    return given if isinstance(given, RealSymbol) else RealSymbol(f"f_{position}")
+    real = number.node.number
+    return real if isinstance(real, RealSymbol) else RealSymbol(f"f_{position}")
 
 
 def hint(index: Index, facts: dict[str, SizeFact]) -> int:

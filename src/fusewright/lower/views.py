@@ -157,8 +157,8 @@ def slice_(
 
 def clamp_start(start: IndexLike, extent: Index) -> Index | None:
     """The beginning of a slice, in `[0, extent]`; None when the sign of `start` is not known."""
-    found = from_end(start, extent)
-    return None if found is None else maximum(minimum(found, extent), 0)
+    begin = from_end(start, extent)
+    return None if begin is None else maximum(minimum(begin, extent), 0)
 
 
 def strided(call: Call, x: Box, place: int, first: Index, step: Index, count: Index) -> Box:

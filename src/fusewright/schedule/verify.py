@@ -33,10 +33,10 @@ def verify_steps(program: Program, steps: Sequence[Step | None], analysis: Analy
     defined = {buffer.name for buffer in (*program.inputs, *program.constants)}
     alive = [step for step in steps if step is not None]
     for step in alive:
-        made = step.written if isinstance(step, Nest) else [b.name for b in step.outputs]
-        twice = next((name for name in made if name in defined), None)
+        names = step.written if isinstance(step, Nest) else [b.name for b in step.outputs]
+        twice = next((name for name in names if name in defined), None)
         require(None if twice is None else f"{twice} is made twice", step_rows(step))
-        defined.update(made)
+        defined.update(names)
     for step in alive:
         reason = _nest(step, program) if isinstance(step, Nest) else None
         require(reason or _missing(step, defined), step_rows(step))

@@ -1,4 +1,4 @@
-"""What is known and what is assumed about the symbolic sizes of one compile.
+"""Known and assumed facts about the symbolic sizes of one compile.
 
 A question about sizes is answered by proof where the ranges, factors and earlier facts allow one;
 else by the sizes seen when compiling, and the answer becomes an assumption, to be guarded. What is
@@ -113,9 +113,9 @@ class ShapeFacts:
         """`index` with all that is assumed about its symbols made use of."""
         if self._replacements:
             index = index.substitute(self._replacements)
-        for whole, known in self._sums:
+        for whole, total in self._sums:
             if set(whole.terms) <= set(index.terms):
-                index = index - whole + known
+                index = index - whole + total
         return integer(1) if self._is_one(index) else index
 
     def _is_one(self, index: Index) -> bool:
@@ -124,8 +124,8 @@ class ShapeFacts:
         """
         if index.is_constant or (index.lower or 0) > 1:
             return False
-        one = equal(index, 1)
-        return self._given.states(one) or proves(one)
+        relation = equal(index, 1)
+        return self._given.states(relation) or proves(relation)
 
     def is_known(self, symbol: Symbol) -> bool:
         """Whether a symbol has turned out to stand for one number."""
@@ -143,7 +143,7 @@ class ShapeFacts:
             return None
 
     def size_facts(self, index: Index) -> tuple[SizeFact, ...]:
-        """What is known of the symbols in `index`, sorted by name."""
+        """The facts about the symbols in `index`, sorted by name."""
         symbols = sorted(self.resolve(index).free(), key=lambda symbol: symbol.name)
         return tuple(
             SizeFact(symbol, self.hints.get(symbol.name, max(symbol.lower or 0, 2)))
@@ -242,8 +242,8 @@ class ShapeFacts:
                 number = self.hint(difference)
                 return None if number is None else condition.holds_at(number)
             case RealRelation():
-                known = all(symbol.name in self.hints for symbol in condition.free())
-                return condition.holds(self.hints) if known else None
+                has_hints = all(symbol.name in self.hints for symbol in condition.free())
+                return condition.holds(self.hints) if has_hints else None
             case All(terms):
                 answers = [self._as_seen(term) for term in terms]
                 return False if False in answers else None if None in answers else True
@@ -421,13 +421,13 @@ class ShapeFacts:
         )
 
     def _replace(self, symbol: Symbol, index: Index) -> None:
-        known = {symbol: index}
+        replacement = {symbol: index}
         self.version += 1
         self._replacements = {
-            old: new.substitute(known) for old, new in self._replacements.items()
-        } | known
+            old: new.substitute(replacement) for old, new in self._replacements.items()
+        } | replacement
         moved = dict.fromkeys(
-            relation.rewritten(lambda index: index.substitute(known))
+            relation.rewritten(lambda index: index.substitute(replacement))
             for relation in self._given.relations
         )
         self._given = Given(relation for relation in moved if not proves(relation))
@@ -449,7 +449,7 @@ def _is_equation(condition: Condition) -> TypeGuard[Relation]:
 
 
 def _solved(difference: Index, symbol: Symbol) -> Index | None:
-    """What `symbol` is where `difference` is zero; None where that is no integer expression."""
+    """The value of `symbol` where `difference` is zero; None where it is no integer expression."""
     step = difference.stride(symbol)
     if step is None or not step.is_constant or abs(step.constant) != 1:
         return None

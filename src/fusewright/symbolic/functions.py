@@ -24,13 +24,15 @@ def _function(name: str) -> Function:
     plain = NUMBER_FUNCTIONS[name]
 
     def compute(*numbers: Any) -> Any:
-        facts = next((each.node.facts for each in numbers if isinstance(each, SYMBOLIC)), None)
+        facts = next(
+            (number.node.facts for number in numbers if isinstance(number, SYMBOLIC)), None
+        )
         if facts is None:
             return plain(*numbers)
-        made = Real(name, tuple(map(_operand, numbers)))
-        if not any(map(facts.is_of_data, free_in_real(made))):
-            evaluate(made, facts.hints)
-        return symbolic_float(facts, made)
+        real = Real(name, tuple(map(_operand, numbers)))
+        if not any(map(facts.is_of_data, free_in_real(real))):
+            evaluate(real, facts.hints)
+        return symbolic_float(facts, real)
 
     compute.__name__ = compute.__qualname__ = name
     return compute
@@ -54,8 +56,8 @@ FUNCTIONS: Final[dict[str, Function]] = {
 
 
 def _logarithm(number: Any, *base: Any) -> Any:
-    found = FUNCTIONS["log"](number)
-    return found / FUNCTIONS["log"](*base) if base else found
+    logarithm = FUNCTIONS["log"](number)
+    return logarithm / FUNCTIONS["log"](*base) if base else logarithm
 
 
 def _floor_divide(left: Any, right: Any) -> Any:

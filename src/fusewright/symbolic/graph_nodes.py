@@ -103,14 +103,14 @@ class NumberNodes:
         """The node of an integer; a plain one when it is known."""
         if index.is_constant:
             return index.constant
-        known = self._nodes.get(index)
-        if known is None:
+        node = self._nodes.get(index)
+        if node is None:
             terms = [self._term(coefficient, atoms, facts) for coefficient, atoms in index.terms]
             constants = [index.constant] if index.constant else []
-            known = reduce(functools.partial(self._call, operator.add), [*terms, *constants])
-            known.meta.setdefault("val", symbolic_int(facts, index))
-            self._nodes[index] = known
-        return known
+            node = reduce(functools.partial(self._call, operator.add), [*terms, *constants])
+            node.meta.setdefault("val", symbolic_int(facts, index))
+            self._nodes[index] = node
+        return node
 
     def _term(self, coefficient: int, atoms: tuple[Atom, ...], facts: ShapeFacts) -> Any:
         factors = [self._atom(atom, facts) for atom in atoms]
@@ -119,17 +119,16 @@ class NumberNodes:
 
     def _atom(self, atom: Atom, facts: ShapeFacts) -> fx.Node:
         index = Index(((1, (atom,)),), 0)
-        known = self._nodes.get(index)
-        if known is None:
+        node = self._nodes.get(index)
+        if node is None:
             if isinstance(atom, Compound):
                 left, right = self._index(atom.left, facts), self._index(atom.right, facts)
-                made = self._call(COMPOUNDS[atom.operator], left, right)
+                node = self._call(COMPOUNDS[atom.operator], left, right)
             else:
-                made = self._symbol(atom)
-            made.meta.setdefault("val", symbolic_int(facts, index))
-            self.define(index, made)
-            known = made
-        return known
+                node = self._symbol(atom)
+            node.meta.setdefault("val", symbolic_int(facts, index))
+            self.define(index, node)
+        return node
 
     def _real(self, number: Operand, facts: ShapeFacts) -> Any:
         match number:
@@ -139,18 +138,18 @@ class NumberNodes:
                 return self._index(facts.resolve(number), facts)
             case RealSymbol():
                 return self._symbol(number)
-        known = self._nodes.get(number)
-        if known is None:
+        node = self._nodes.get(number)
+        if node is None:
             operands = [self._real(operand, facts) for operand in number.operands]
-            known = self._nodes[number] = self._call(REALS[number.operator], *operands)
-            known.meta["val"] = symbolic_float(facts, number)
-        return known
+            node = self._nodes[number] = self._call(REALS[number.operator], *operands)
+            node.meta["val"] = symbolic_float(facts, number)
+        return node
 
     def _symbol(self, symbol: Symbol) -> fx.Node:
-        made = self._symbols.get(symbol.name) or self._make_symbol(symbol)
-        if made is None:
+        node = self._symbols.get(symbol.name) or self._make_symbol(symbol)
+        if node is None:
             raise UnsupportedOperator(f"the number {symbol} cannot be computed from the inputs")
-        return made
+        return node
 
     def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         node = self._graph.call_function(function, arguments)

@@ -55,7 +55,7 @@ SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 class SymbolicNode:
-    """What the three kinds have in common: the questions that torch asks of each."""
+    """The base of the three kinds of node: the questions that torch asks of each."""
 
     __slots__ = ("facts",)
 
@@ -136,7 +136,7 @@ class IntegerNode(SymbolicNode):
 
     @property
     def expr(self) -> IntegerNode:
-        """What torch's Python kernels look for symbols of sympy's in; there are none."""
+        """The expression in which torch's Python kernels look for sympy symbols; there are none."""
         return self
 
     free_symbols: frozenset[object] = frozenset()
@@ -396,7 +396,7 @@ class ConditionNode(SymbolicNode):
 
     @property
     def expr(self) -> Condition:
-        """What torch looks at before it asks whether a condition is known."""
+        """The condition, which torch looks at before it asks whether the condition is known."""
         return self.condition
 
     _hint = None
@@ -439,8 +439,8 @@ class ConditionNode(SymbolicNode):
         """Whether this is one relation, not decided yet, of a number that depends on data."""
         match self.condition:
             case Relation(_, difference):
-                known = self.facts.prove(self.condition) is not None
-                return not known and any(map(self.facts.is_of_data, difference.free()))
+                is_decided = self.facts.prove(self.condition) is not None
+                return not is_decided and any(map(self.facts.is_of_data, difference.free()))
         return False
 
     def expect_true(self, file: object = None, line: object = None) -> bool:

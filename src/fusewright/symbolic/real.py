@@ -41,7 +41,9 @@ def evaluate(number: Operand, values: Mapping[str, float]) -> int | float:
             return values[name]
         case Index():
             return number.evaluate(values)
-    return NUMBER_FUNCTIONS[number.operator](*(evaluate(each, values) for each in number.operands))
+    return NUMBER_FUNCTIONS[number.operator](
+        *(evaluate(operand, values) for operand in number.operands)
+    )
 
 
 def with_indices(number: Operand, function: Callable[[Index], Index]) -> Operand:
@@ -50,7 +52,7 @@ def with_indices(number: Operand, function: Callable[[Index], Index]) -> Operand
         case Index():
             return function(number)
         case Real(operator, operands):
-            return Real(operator, tuple([with_indices(each, function) for each in operands]))
+            return Real(operator, tuple([with_indices(operand, function) for operand in operands]))
     return number
 
 
@@ -62,7 +64,7 @@ def renamed(number: Operand, names: Mapping[Symbol, Symbol]) -> Operand:
         case Index():
             return number.substitute({old: new.index for old, new in names.items()})
         case Real(operator, operands):
-            return Real(operator, tuple([renamed(each, names) for each in operands]))
+            return Real(operator, tuple([renamed(operand, names) for operand in operands]))
     return number
 
 

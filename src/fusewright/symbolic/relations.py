@@ -45,7 +45,7 @@ class RealRelation:
         return text if self.outcome else f"not {text}"
 
     def negation(self) -> RealRelation:
-        """What holds where this does not."""
+        """The relation that holds where this one does not."""
         return RealRelation(self.comparison, self.left, self.right, not self.outcome)
 
     def free(self) -> frozenset[Symbol]:
@@ -107,7 +107,7 @@ def indicator_index(relation: Relation) -> Index:
 
 
 def negation(condition: Condition) -> Condition:
-    """What holds where `condition` does not."""
+    """The condition that holds where `condition` does not."""
     match condition:
         case bool():
             return not condition
