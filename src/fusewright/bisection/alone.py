@@ -160,7 +160,7 @@ def write_graph(
         imports=imports,
         function=function,
         name=FUNCTION,
-        inputs="\n".join(_indented(f"{one},") for one in texts),
+        inputs="\n".join(_indented(f"{expression},") for expression in texts),
         stage=stage,
     )
     return _written("graph", text, folder)
@@ -172,8 +172,8 @@ def write_kernel(error: KernelDiffers, title: str, folder: Path) -> Path:
     used = dict(error.inputs)
 
     def shows(values: Sequence[Any]) -> bool:
-        given = dict(zip(used, values, strict=True))
-        return kernel_trouble(parse_group(loops), given, error.sizes) is not None
+        inputs = dict(zip(used, values, strict=True))
+        return kernel_trouble(parse_group(loops), inputs, error.sizes) is not None
 
     texts = _input_texts(list(used.values()), shows)
     rows = [f"{name!r}: {text}," for name, text in zip(used, texts, strict=True)]

@@ -79,7 +79,7 @@ class FirstFailure:
         where = f"kernel {self.kernel}, stage: {self.stage}" if self.kernel else self.stage
         own = f" above eager's own error ({self.eager_error:.1g})" if self.eager_error else ""
         head = f"first difference{own}: {where}" if self.kind != "crash" else f"crash in: {where}"
-        lines = [head, *(f"  at         {_place(one)}" for one in self.lines[:3])]
+        lines = [head, *(f"  at         {_place(line)}" for line in self.lines[:3])]
         if self.error is not None and self.eager_error is not None:
             lines.append(
                 f"  eager      largest relative error against float64: {self.eager_error:.1e}"
@@ -298,10 +298,10 @@ def minify(
     """
     minified: list[Minified] = []
 
-    def check(graph: fx.GraphModule, given: Sequence[Any]) -> None:
+    def check(graph: fx.GraphModule, graph_inputs: Sequence[Any]) -> None:
         if not minified:
-            found = _minified(graph, given, slower_than, Path(folder), seconds)
-            minified.extend([found] if found else [])
+            result = _minified(graph, graph_inputs, slower_than, Path(folder), seconds)
+            minified.extend([result] if result else [])
 
     args, kwargs = call_of(inputs)
     with warnings.catch_warnings():
@@ -322,8 +322,8 @@ def _minified(
         limit = slower_than
         why, stage = f"compiling takes more than {limit:g} s", f"{SLOWER}{limit:g} s"
 
-        def shows(module: fx.GraphModule, given: Sequence[Any]) -> bool:
-            return compile_seconds(module, given) > limit
+        def shows(module: fx.GraphModule, values: Sequence[Any]) -> bool:
+            return compile_seconds(module, values) > limit
 
         if not shows(graph, inputs):
             return None
@@ -342,7 +342,7 @@ def _minified(
             stage,
             why,
             folder,
-            lambda given: shows(smallest.graph, given),
+            lambda values: shows(smallest.graph, values),
         )
     except (CannotBeWritten, OSError) as error:
         reason = str(error)

@@ -73,7 +73,7 @@ def check_capture(
     compiled = compile_target(copied, **{**keywords, "backend": backend})
     place = _place(target, args, kwargs)
     try:
-        found = _seen(compiled, own_args, own_kwargs, outside, of=copied)
+        observed = _seen(compiled, own_args, own_kwargs, outside, of=copied)
     except Exception as error:
         location = getattr(error, "location", None) or place
         return Trouble(
@@ -81,15 +81,15 @@ def check_capture(
         )
     for event in compiler_of(compiled).events:
         if isinstance(event, BackendFailed) or _is_internal(event):
-            told = getattr(event, "what", None) or getattr(event, "message", "")
+            message = getattr(event, "what", None) or getattr(event, "message", "")
             return Trouble(
                 stage="capture",
                 what="the call",
                 differs=None,
-                error=RuntimeError(told),
+                error=RuntimeError(message),
                 origins=(getattr(event, "location", None) or place,),
             )
-    trouble = _first_difference(expected, found)
+    trouble = _first_difference(expected, observed)
     if trouble is None:
         return None
     line = _first_line(target, args, kwargs, graphs)
@@ -167,12 +167,12 @@ def _state_of(target: Any) -> Iterator[tuple[str, Any]]:
                 yield f"{full_name} after the call", _kept(value)
 
 
-def _first_difference(expected: Seen, found: Seen) -> Trouble | None:
+def _first_difference(expected: Seen, observed: Seen) -> Trouble | None:
     for name, eager in expected.values.items():
-        if name not in found.values:
+        if name not in observed.values:
             differs: Difference | None = Difference(kind="type", detail="it is not there")
         elif _is_plain(eager) or isinstance(eager, torch.Tensor):
-            differs = difference(found.values[name], Expected(eager=eager, exact=None))
+            differs = difference(observed.values[name], Expected(eager=eager, exact=None))
         else:
             differs = None
         if differs is not None:
@@ -226,14 +226,14 @@ class _Results(torch.overrides.TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         leaves, _ = flatten_tree(result)
-        self.digests |= {_digest(one) for one in leaves if isinstance(one, torch.Tensor)}
+        self.digests |= {_digest(leaf) for leaf in leaves if isinstance(leaf, torch.Tensor)}
         return result
 
 
 def _digest(tensor: torch.Tensor) -> str:
     """A digest of a tensor's type, shape and elements."""
-    told = hashlib.sha256(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
+    digest = hashlib.sha256(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
     if tensor.layout is torch.strided and not tensor.is_meta and tensor.numel():
         flat = tensor.detach().cpu().contiguous().flatten()
-        told.update(flat.view(torch.uint8).numpy().tobytes())
-    return told.hexdigest()
+        digest.update(flat.view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()

@@ -133,12 +133,12 @@ def _of_floats(
     scale = _scale(exact, finite)
     eager_errors = _relative(wide, exact, scale, finite)
     scatter = [
-        _relative(one.detach().double(), exact, scale, finite & one.isfinite())
-        for one in noisy
-        if isinstance(one, torch.Tensor) and one.shape == exact.shape
+        _relative(sample.detach().double(), exact, scale, finite & sample.isfinite())
+        for sample in noisy
+        if isinstance(sample, torch.Tensor) and sample.shape == exact.shape
     ]
     own = _relative(value.double(), exact, scale, finite)
-    rounding = max([float(eager_errors.max()), *(float(one.max()) for one in scatter)])
+    rounding = max([float(eager_errors.max()), *(float(errors.max()) for errors in scatter)])
     least = (UNITS if has_reference else WITHOUT_REFERENCE) * unit
     wrong = own > max(SLACK * rounding, least)
     return _told("value", wrong, value, exact, float(own.max()), float(eager_errors.max()))
@@ -173,9 +173,11 @@ def _told(
         return None
     distance = torch.where(wrong, (value.double() - expected.double()).abs(), -1.0)
     place = int(torch.where(wrong, distance.nan_to_num(float("inf")), -1.0).argmax())
-    index = tuple(int(one) for one in torch.unravel_index(torch.tensor(place), value.shape))
-    found, wanted = value[index].item(), expected[index].item()
-    detail = f"the worst, at {list(index)}, is {found:.6g} and should be {wanted:.6g}"
+    index = tuple(
+        int(coordinate) for coordinate in torch.unravel_index(torch.tensor(place), value.shape)
+    )
+    actual, wanted = value[index].item(), expected[index].item()
+    detail = f"the worst, at {list(index)}, is {actual:.6g} and should be {wanted:.6g}"
     return Difference(
         kind=kind,
         detail=detail,

@@ -78,7 +78,7 @@ class InDouble(TorchDispatchMode):
         written = [argument for argument in args if isinstance(argument, torch.Tensor)]
         returned = func(*arguments, **keywords)
         returned = map_tree(
-            lambda value: value if any(value is one for one in written) else widened(value),
+            lambda value: value if any(value is tensor for tensor in written) else widened(value),
             returned,
         )
         if self._noise and name not in EXACT and not func.is_view:

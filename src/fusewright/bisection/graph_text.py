@@ -67,10 +67,10 @@ def _import_of(name: str, value: Any) -> str | None:
     if value is torch.device:
         return "from torch import device" if name == "device" else f"{name} = torch.device"
     if module and qualified and "<" not in qualified and module != "__main__":
-        found: Any = __import__(module, fromlist=["_"])
+        imported: Any = __import__(module, fromlist=["_"])
         for part in qualified.split("."):
-            found = getattr(found, part, None)
-        if found is value:
+            imported = getattr(imported, part, None)
+        if imported is value:
             first, *rest = qualified.split(".")
             if rest:
                 return f"from {module} import {first}\n{name} = {qualified}"

@@ -71,12 +71,12 @@ class KernelCheck:
         is wrong.
         """
         kernels = define_kernels(self.schedule, self.context)
-        known = {kernel.name: kernel for kernel in kernels.definitions}
+        kernels_by_name = {kernel.name: kernel for kernel in kernels.definitions}
         loaded: dict[str, Callable[..., Any]] = {}
 
         def run(position: int, group: Group, evaluation: Evaluation) -> None:
             launch = kernels.launches[position]
-            kernel = known[launch.kernel]
+            kernel = kernels_by_name[launch.kernel]
             check_launch(kernel, launch, group, evaluation, loaded)
             self.checked += 1
 
@@ -162,14 +162,18 @@ def _expected(
     """The results of a group, by buffer: with the types that it has, and in double precision."""
     native = _evaluated(group, read, evaluation, float64=False)
     exact = _evaluated(group, read, evaluation, float64=True)
-    dtypes = [one.dtype for one in (*read.values(), *native.values()) if one.is_floating_point()]
+    dtypes = [
+        tensor.dtype for tensor in (*read.values(), *native.values()) if tensor.is_floating_point()
+    ]
     unit = max((torch.finfo(dtype).eps for dtype in dtypes), default=0.0)
     noisy = [
         _evaluated(group, _disturbed(read, unit, seed), evaluation, float64=True)
         for seed in range(NOISY_RUNS if unit else 0)
     ]
     return {
-        name: Expected(eager=value, exact=exact[name], noisy=tuple(one[name] for one in noisy))
+        name: Expected(
+            eager=value, exact=exact[name], noisy=tuple(results[name] for results in noisy)
+        )
         for name, value in native.items()
     }
 

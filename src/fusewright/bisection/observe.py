@@ -36,12 +36,12 @@ class Reference:
 
     values: dict[str, Expected]
 
-    def first_difference(self, found: Observation) -> tuple[str, Difference] | None:
+    def first_difference(self, observation: Observation) -> tuple[str, Difference] | None:
         """The first value that differs, and how."""
         for name, expected in self.values.items():
-            if name not in found.values:
+            if name not in observation.values:
                 return name, Difference(kind="type", detail="it is not there")
-            differs = difference(found.values[name], expected)
+            differs = difference(observation.values[name], expected)
             if differs is not None:
                 return name, differs
         return None
@@ -61,8 +61,8 @@ def copies(values: Sequence[Any]) -> list[Any]:
 def with_histories(leaves: Sequence[Any], like: Sequence[Any]) -> list[Any]:
     """The inputs of a graph for `leaves`: a tensor that is no leaf where `like` has none."""
     return [
-        leaf.clone() if isinstance(one, torch.Tensor) and not one.is_leaf else leaf
-        for leaf, one in zip(leaves, like, strict=True)
+        leaf.clone() if isinstance(original, torch.Tensor) and not original.is_leaf else leaf
+        for leaf, original in zip(leaves, like, strict=True)
     ]
 
 
@@ -74,8 +74,8 @@ def observe(run: Run, inputs: Sequence[Any]) -> Observation:
 def expect(graph: fx.GraphModule, inputs: Sequence[Any]) -> Reference:
     """The expected observation of a captured graph. Raises its exceptions, run eagerly."""
 
-    def run(given: list[Any]) -> Any:
-        return graph(*given)
+    def run(arguments: list[Any]) -> Any:
+        return graph(*arguments)
 
     watch = _Narrowest()
     watch.see(inputs)
@@ -91,7 +91,9 @@ def expect(graph: fx.GraphModule, inputs: Sequence[Any]) -> Reference:
             name: Expected(
                 eager=value,
                 exact=None if exact is None else exact.values.get(name),
-                noisy=tuple(one.values.get(name) for one in noisy if one is not None),
+                noisy=tuple(
+                    observation.values.get(name) for observation in noisy if observation is not None
+                ),
             )
             for name, value in eager.values.items()
         }
@@ -106,12 +108,12 @@ def _observe(run: Run, inputs: Sequence[Any], leaves: list[Any]) -> Observation:
     state = torch.get_rng_state()
     torch.manual_seed(SEED)
     try:
-        given = with_histories(leaves, inputs)
-        results = list(_flat(run(list(given))))
+        arguments = with_histories(leaves, inputs)
+        results = list(_flat(run(list(arguments))))
         values = {f"result {place}": _kept(value) for place, value in enumerate(results)}
         values |= {
             f"input {place} after the call": _kept(value)
-            for place, value in enumerate(given)
+            for place, value in enumerate(arguments)
             if isinstance(value, torch.Tensor)
         }
         values |= _gradients(results, leaves)
@@ -123,22 +125,22 @@ def _observe(run: Run, inputs: Sequence[Any], leaves: list[Any]) -> Observation:
 def _gradients(results: Sequence[Any], leaves: Sequence[Any]) -> dict[str, Any]:
     """The gradients of the inputs, for random gradients of the results."""
     outputs = [
-        one
-        for one in results
-        if isinstance(one, torch.Tensor) and one.requires_grad and one.grad_fn is not None
+        result
+        for result in results
+        if isinstance(result, torch.Tensor) and result.requires_grad and result.grad_fn is not None
     ]
     wanted = {
-        place: one
-        for place, one in enumerate(leaves)
-        if isinstance(one, torch.Tensor) and one.requires_grad
+        place: leaf
+        for place, leaf in enumerate(leaves)
+        if isinstance(leaf, torch.Tensor) and leaf.requires_grad
     }
     if not outputs or not wanted:
         return {}
     random = torch.Generator().manual_seed(SEED)
     # Eighths are the same numbers in every type.
     tangents = [
-        (torch.randint(-16, 17, one.shape, generator=random) / 8).to(one.device, one.dtype)
-        for one in outputs
+        (torch.randint(-16, 17, output.shape, generator=random) / 8).to(output.device, output.dtype)
+        for output in outputs
     ]
     gradients = torch.autograd.grad(
         outputs,
@@ -165,7 +167,7 @@ def _in_double(run: Run, inputs: Sequence[Any], mode: InDouble) -> Observation |
         if isinstance(value, torch.Tensor)
         else value
         for value, original in zip(
-            copy.deepcopy([_detached(one) for one in inputs]), inputs, strict=True
+            copy.deepcopy([_detached(argument) for argument in inputs]), inputs, strict=True
         )
     ]
     try:
@@ -184,11 +186,11 @@ def _kept(value: Any) -> Any:
 
 def _flat(results: Any) -> Iterator[Any]:
     if isinstance(results, tuple | list):
-        for one in results:
-            yield from _flat(one)
+        for result in results:
+            yield from _flat(result)
     elif isinstance(results, dict):
-        for one in results.values():
-            yield from _flat(one)
+        for result in results.values():
+            yield from _flat(result)
     else:
         yield results
 

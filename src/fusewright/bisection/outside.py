@@ -33,9 +33,9 @@ class Outside:
             before={name: tensor.detach().clone() for name, tensor in tensors.items()},
             gradients={name: _copied(tensor.grad) for name, tensor in tensors.items()},
             optimizers=tuple(
-                (one, copy.deepcopy(one.state_dict()))
-                for one in objects.values()
-                if isinstance(one, torch.optim.Optimizer)
+                (optimizer, copy.deepcopy(optimizer.state_dict()))
+                for optimizer in objects.values()
+                if isinstance(optimizer, torch.optim.Optimizer)
             ),
         )
 

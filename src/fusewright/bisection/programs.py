@@ -33,7 +33,7 @@ class ProgramBisection:
 
     def texts(self) -> list[str]:
         """Messages about it, each of them once."""
-        return list(dict.fromkeys(f"{name}\n{found}" for name, found in self.found))
+        return list(dict.fromkeys(f"{name}\n{bisection}" for name, bisection in self.found))
 
     _counts: dict[int, int] = field(default_factory=dict)
     _busy: bool = False
@@ -53,9 +53,9 @@ class ProgramBisection:
         self._busy = True
         try:
             call = Arguments(args, kwargs)
-            found = bisect(target, call, folder=self.folder, seconds=self.seconds, **keywords)
+            bisection = bisect(target, call, folder=self.folder, seconds=self.seconds, **keywords)
             name = getattr(target, "__qualname__", None) or type(target).__qualname__
-            self.found.append((name, found))
+            self.found.append((name, bisection))
         finally:
             self._busy = False
 

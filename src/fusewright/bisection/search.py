@@ -65,21 +65,21 @@ class GraphCheck:
     def of(cls, graph: fx.GraphModule, inputs: Sequence[Any]) -> GraphCheck:
         """Run the graph eagerly. Raises what it raises."""
         kept = copies(inputs)
-        given = tuple(with_histories(kept, inputs))
-        return cls(graph=graph, inputs=given, expected=expect(graph, given))
+        arguments = tuple(with_histories(kept, inputs))
+        return cls(graph=graph, inputs=arguments, expected=expect(graph, arguments))
 
     def trouble(self, name: str, build: Build) -> Trouble | None:
         """The trouble after a stage."""
         try:
             examples = with_histories(copies(self.inputs), self.inputs)
             run = build(self.graph, examples)
-            found = observe(run, self.inputs)
+            observation = observe(run, self.inputs)
         except Exception as error:
             differs = error.differs if isinstance(error, KernelDiffers) else None
             return Trouble(
                 stage=name, what="the stage", differs=differs, error=error, origins=_origins(error)
             )
-        differing = self.expected.first_difference(found)
+        differing = self.expected.first_difference(observation)
         if differing is None:
             return None
         return Trouble(stage=name, what=differing[0], differs=differing[1])
@@ -101,22 +101,24 @@ def first_trouble(check: GraphCheck, counts: list[int]) -> Trouble | None:
 
 def build_of(stage: str) -> Build:
     """The backend that goes as far as a stage, by its name or by that of a pass."""
-    known = {one.name: one.build for one in (*stages([]), *stages_of_passes())}
-    return known[stage]
+    builds = {candidate.name: candidate.build for candidate in (*stages([]), *stages_of_passes())}
+    return builds[stage]
 
 
 def _by_pass(check: GraphCheck, trouble: Trouble) -> Trouble:
     """The pass behind which scheduling is wrong, and the first step that is."""
     rows = stages_of_passes()
     for count, stage in enumerate(rows):
-        found = check.trouble(stage.name, stage.build)
-        if found is None:
+        pass_trouble = check.trouble(stage.name, stage.build)
+        if pass_trouble is None:
             continue
         half = functools.partial(compared_steps, passes=PASSES[:count])
         step = check.trouble(stage.name, staged(half))
         if step is not None and isinstance(step.error, StepDiffers) and step.error.origins:
-            return replace(found, origins=step.error.origins)
-        return replace(found, origins=found.origins or _lines(check, found, stage.build))
+            return replace(pass_trouble, origins=step.error.origins)
+        return replace(
+            pass_trouble, origins=pass_trouble.origins or _lines(check, pass_trouble, stage.build)
+        )
     return replace(trouble, origins=_lines(check, trouble, build_of("scheduling")))
 
 
@@ -160,12 +162,12 @@ def same_trouble(
     does not count.
     """
     try:
-        found = GraphCheck.of(graph, inputs).trouble(trouble.stage, build)
+        other_trouble = GraphCheck.of(graph, inputs).trouble(trouble.stage, build)
     except Exception:
         return False
-    if found is None or found.kind != trouble.kind:
+    if other_trouble is None or other_trouble.kind != trouble.kind:
         return False
-    return found.differs is not None or type(found.error) is type(trouble.error)
+    return other_trouble.differs is not None or type(other_trouble.error) is type(trouble.error)
 
 
 def prefix(graph: fx.GraphModule, last: fx.Node) -> fx.GraphModule:

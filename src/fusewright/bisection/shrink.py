@@ -210,10 +210,10 @@ def _with_inputs(
         if not isinstance(value, torch.Tensor):
             return None
         with graph.graph.inserting_before(first_call):
-            given = graph.graph.placeholder(f"value_{node.name}")
-        given.meta = dict(node.meta)
+            placeholder = graph.graph.placeholder(f"value_{node.name}")
+        placeholder.meta = dict(node.meta)
         for user in outside:
-            nodes[user].replace_input_with(nodes[node], given)
+            nodes[user].replace_input_with(nodes[node], placeholder)
         added.append(value)
     for node in reversed(replaced):
         if nodes[node].users:

@@ -164,13 +164,13 @@ class Campaign:
     def report(self) -> str:
         """The table of the campaign."""
         seconds = time.monotonic() - self._start
-        told = table(self.outcomes, self.groups(), seconds, self.plan.options)
+        text = table(self.outcomes, self.groups(), seconds, self.plan.options)
         if not self.broken:
-            return told
+            return text
         first = self.broken[0]
         count = len(self.broken)
         return (
-            f"{told}\n\nthe fuzzer failed {count} times: {first.kind} {first.seed}: {first.worst}"
+            f"{text}\n\nthe fuzzer failed {count} times: {first.kind} {first.seed}: {first.worst}"
         )
 
     def _tasks(self) -> Iterator[Task]:

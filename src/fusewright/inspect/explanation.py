@@ -44,15 +44,15 @@ class GuardReport:
     """One fact that must hold for a graph to be used again."""
 
     kind: str
-    """What is compared: `tensor`, `type`, `equals`, …"""
+    """The property that is compared: `tensor`, `type`, `equals`, …"""
 
     group: str
-    """What it is about: `tensors`, `modes` of torch and the thread, `globals` of modules, `classes`
-    and functions, or `objects` that the function was given.
+    """The subject of the fact: `tensors`, `modes` of torch and the thread, `globals` of modules,
+    `classes` and functions, or `objects` that the function was given.
     """
 
     expression: str
-    """What is read, as the user would write it."""
+    """The expression that is read, as the user would write it."""
 
     expected: str
     location: Location | None

@@ -133,11 +133,11 @@ namespace {{
 def _unit(
     plan: Plan, name: str, rows: Sequence[Given | Made], callable_operators: bool, is_first: bool
 ) -> str:
-    made = [row for row in rows if isinstance(row, Made)]
+    made_rows = [row for row in rows if isinstance(row, Made)]
     common = _common_registrations(plan) if is_first else []
     return _UNIT.format(
-        includes="\n".join(_includes(plan, name, made)),
-        wrappers="\n".join(_CppWrapper(row, plan).text() for row in made),
+        includes="\n".join(_includes(plan, name, made_rows)),
+        wrappers="\n".join(_CppWrapper(row, plan).text() for row in made_rows),
         callables=_callable_definitions(plan, rows) if callable_operators else "",
         key=plan.description.dispatch_key,
         registrations="\n".join([*(_registration(plan, row) for row in rows), *common]),
@@ -219,12 +219,12 @@ def _common_registrations(plan: Plan) -> list[str]:
     ]
 
 
-def _includes(plan: Plan, name: str, made: Sequence[Made]) -> Iterator[str]:
+def _includes(plan: Plan, name: str, made_rows: Sequence[Made]) -> Iterator[str]:
     yield f'#include "{name}Kernels.h"'
     yield '#include "OpgenSupport.h"'
     yield ""
     headers = set()
-    for row in made:
+    for row in made_rows:
         if row.operator.structured:
             headers.add(f"{row.operator.root}_meta.h")
         elif needs_geometry(row.operator, row.source):

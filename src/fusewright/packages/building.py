@@ -431,17 +431,17 @@ class _Call:
         recipes = [self._recipe(spec, inputs) for spec in graph.results]
         outputs = self.capture.graph_module.graph.output_node()
         values = outputs.meta["val"]
-        known = {id(value): number for number, value in enumerate(values)}
+        recipe_numbers = {id(value): number for number, value in enumerate(values)}
 
         def leaf(value: Any) -> int | None:
             """The recipe of a part of the result; constants have none."""
-            if id(value) not in known:
+            if id(value) not in recipe_numbers:
                 recipe = self._recipe_of_given(value, inputs)
                 if recipe is None:
                     return None
-                known[id(value)] = len(recipes)
+                recipe_numbers[id(value)] = len(recipes)
                 recipes.append(recipe)
-            return known[id(value)]
+            return recipe_numbers[id(value)]
 
         try:
             structure = describe(self._result(values), leaf, "the result")
