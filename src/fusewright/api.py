@@ -215,7 +215,7 @@ def compilations(target: Any) -> tuple[Compilation, ...]:
 
 
 def explain(target: Any, **keywords: Any) -> Explainer:
-    """What compiling a function or module does, and why: `print(explain(f)(*args))`.
+    """Explain what compiling a function or module does, and why: `print(explain(f)(*args))`.
 
     Calling the result calls the target, compiled anew with the keywords of `compile`; what the
     target itself has compiled stays as it is, and `explain(compiled).history` tells of it. Without

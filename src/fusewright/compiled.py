@@ -144,7 +144,7 @@ def _token(compiler: Compiler) -> str:
 
 
 def _unpickled(again: Recompile, token: str, target: Any) -> Any:
-    """What is compiled of an unpickled target: it shares the code of what was pickled, where that
+    """The compiled form of an unpickled target: it shares the code of what was pickled, where that
     was in this process and is still there.
     """
     compiler = _PICKLED.get(token)
@@ -199,8 +199,8 @@ def original_of(target: Any) -> Any:
 
 
 def suspended_kind(function: Callable[..., Any]) -> str | None:
-    """What a function is called whose frame its caller resumes piece by piece, which cannot be
-    compiled; None for others.
+    """The kind of a function whose frame its caller resumes piece by piece, which cannot be
+    compiled, in words; None for others.
     """
     flags: Mapping[int, str] = {
         inspect.CO_GENERATOR: "a generator",

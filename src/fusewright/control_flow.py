@@ -96,7 +96,8 @@ class ControlFlow:
         self.__module__ = __name__
 
     def __call__(self, outside: Sequence[Sequence[Any]], *arguments: Any, **keywords: Any) -> Any:
-        functions = [called(*each) for each in zip(self.modules, outside, strict=True)]
+        pairs = zip(self.modules, outside, strict=True)
+        functions = [called(module, read) for module, read in pairs]
         return copied(FUNCTIONS[self.name](*functions, *arguments, **keywords))
 
 

@@ -203,9 +203,9 @@ class WrongArgument(FusewrightError, TypeError):
 class UnknownBackend(FusewrightError, ValueError):
     """No backend of this name is registered or installed."""
 
-    def __init__(self, name: str, known: Iterable[str]) -> None:
+    def __init__(self, name: str, backends: Iterable[str]) -> None:
         self.name = name
-        super().__init__(f"backend {name!r} is not known; {did_you_mean(name, known)}")
+        super().__init__(f"backend {name!r} is not known; {did_you_mean(name, backends)}")
 
 
 class MalformedProgram(FusewrightError):

@@ -65,8 +65,8 @@ def pieces(module: fx.GraphModule, examples: Sequence[Any], limits: Limits) -> l
     ]
     parameters.sort(key=lambda use: -use[0])
     counted = [
-        Gradient((one.meta["val"].dtype, one.meta["val"].device), byte_count(one.meta["val"]))
-        for _, one in parameters
+        Gradient((node.meta["val"].dtype, node.meta["val"].device), byte_count(node.meta["val"]))
+        for _, node in parameters
     ]
     cuts: list[int] = []
     for number in full_buckets(counted, limits):
@@ -83,7 +83,7 @@ def _is_parameter(example: Any) -> bool:
 
 
 class _Crossing:
-    """What crosses from the nodes before a position of a graph to those from there on."""
+    """The values that cross from the nodes before a position of a graph to the others."""
 
     def __init__(self, graph: fx.Graph, nodes: Sequence[fx.Node]) -> None:
         positions = {node: position for position, node in enumerate(nodes)}
@@ -102,14 +102,14 @@ class _Crossing:
             if node.op == "get_attr":
                 continue
             may_cross = _may_cross(value)
-            written = max((last_writes.get(one, -1) for one in storages_of(value)), default=-1)
+            written = max((last_writes.get(key, -1) for key in storages_of(value)), default=-1)
             for place in range(position + 1, last + 1):
                 self._bytes[place] += byte_count(value)
                 self._refused[place] |= not may_cross or written >= place
 
     def best(self, choices: Any) -> list[int]:
-        """Of some positions, later ones first, that where the fewest bytes cross; none, where the
-        graph cannot be cut at any.
+        """The first position among `choices` where the fewest bytes cross; no position if the graph
+        cannot be cut at any.
         """
         allowed = [
             choice
@@ -137,35 +137,35 @@ def _cut(
     """The pieces that begin at the positions `cuts`, and at the beginning."""
     placeholders = list(module.graph.find_nodes(op="placeholder"))
     output = module.graph.output_node()
-    known = dict(zip(placeholders, examples, strict=True))
+    example_of = dict(zip(placeholders, examples, strict=True))
     places = {node: place for place, node in enumerate(placeholders)}
-    symbols = [node for node in placeholders if not isinstance(known[node], torch.Tensor)]
+    symbols = [node for node in placeholders if not isinstance(example_of[node], torch.Tensor)]
     begins, ends = [0, *cuts], [*cuts, len(nodes)]
     parts = [nodes[begin:end] for begin, end in zip(begins, ends, strict=True)]
     parts[-1].append(output)
     needs = [_inputs(part, symbols) for part in parts]
-    found = []
+    result = []
     for number, part in enumerate(parts):
         later = {node for need in needs[number + 1 :] for node in need}
         returned = [node for node in part if node in later]
         for node in returned:
             places[node] = len(places)
-            known[node] = _example(node.meta["val"], examples)
+            example_of[node] = _example(node.meta["val"], examples)
         graph = _subgraph(part, needs[number], returned)
-        found.append(
+        result.append(
             GraphPiece(
                 module=GraphModule(module, graph),
-                examples=tuple(known[node] for node in needs[number]),
+                examples=tuple(example_of[node] for node in needs[number]),
                 reads=tuple(places[node] for node in needs[number]),
                 outlived=tuple(places[node] for node in needs[number] if node not in later),
                 may_write=may_write_inputs(graph),
             )
         )
-    return found
+    return result
 
 
 def _inputs(part: Sequence[fx.Node], symbols: Sequence[fx.Node]) -> list[fx.Node]:
-    """What the nodes of a piece read from outside, behind all symbols."""
+    """All symbols, and behind them the other values that a piece reads from outside."""
     own = set(part)
     read = {source: None for node in part for source in node.all_input_nodes}
     tensors = [node for node in read if node not in own and node.op != "get_attr"]
@@ -225,11 +225,11 @@ def in_order(parts: Sequence[GraphPiece], runs: Sequence[Callable[[list[Any]], A
         wrote = False
         results: Any = ()
         for part, piece in zip(parts, runs, strict=True):
-            given = [values[place] for place in part.reads]
+            arguments = [values[place] for place in part.reads]
             for place in part.outlived:
                 values[place] = None
             try:
-                results = piece(given)
+                results = piece(arguments)
             except Exception as error:
                 if wrote:
                     note_partial_write(error)

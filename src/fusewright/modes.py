@@ -93,8 +93,8 @@ def changed_modes(before: Modes, after: Modes) -> list[ModeChange]:
 
 def _common_length(left: tuple[Any, ...], right: tuple[Any, ...]) -> int:
     length = 0
-    for one, other in zip(left, right, strict=False):
-        if one is not other:
+    for mode, other in zip(left, right, strict=False):
+        if mode is not other:
             break
         length += 1
     return length

@@ -94,7 +94,7 @@ def compile_graph(
     Where an input requires grad, and gradients are on, the results have a history as in eager,
     whose backward is compiled when it is first run.
     """
-    devices = {one.device.type for one in example_inputs if isinstance(one, torch.Tensor)}
+    devices = {value.device.type for value in example_inputs if isinstance(value, torch.Tensor)}
     for device in devices & set(TARGETS) if language is None else ():
         TARGETS[device].begin()
 
@@ -124,12 +124,12 @@ def _compile_pieces(
         compiled.append(compile_piece(part.module, part.examples, context.again(), language))
     trained = [piece.training for piece in compiled if piece.training is not None]
     records = [piece.record for piece in compiled]
-    others = [*records[1:], *(inner for one in records for inner in one.subprograms)]
+    others = [*records[1:], *(inner for outer in records for inner in outer.subprograms)]
     return CompiledGraph(
         run=in_order(parts, [piece.run for piece in compiled]),
         path=compiled[0].path,
         record=replace(records[0], subprograms=tuple(others)),
-        training=replace(trained[0], saved_bytes=sum(one.saved_bytes for one in trained)),
+        training=replace(trained[0], saved_bytes=sum(piece.saved_bytes for piece in trained)),
     )
 
 
@@ -192,14 +192,14 @@ def _compile_training(
 
 
 def _in_recorded_types(compiled: CompiledGraph) -> Call:
-    """What runs a compiled graph with autocast off, where it calls operators."""
+    """The function that runs a compiled graph, with autocast off where it calls operators."""
     calls_operators = compiled.record.extern_calls or compiled.record.subprograms
     return in_recorded_types(compiled.run) if calls_operators else compiled.run
 
 
 @record(kw_only=True)
 class GeneratedCode:
-    """What a graph is compiled to, before it is loaded."""
+    """The code that a graph is compiled to, before it is loaded."""
 
     schedule: Schedule
     kernels: KernelSet
@@ -329,9 +329,10 @@ class _Subprograms:
         if isinstance(target, EagerCall):
             self.constants[self._prefix + node.name] = target
             return
-        assert all(returns_results(one, len(one.outputs)) for one in target.graphs)
+        assert all(returns_results(graph, len(graph.outputs)) for graph in target.graphs)
         names = [f"{self._prefix}{node.name}_{role}" for role in target.roles]
-        codes = [self._block(*each) for each in zip(names, target.graphs, strict=True)]
+        pairs = zip(names, target.graphs, strict=True)
+        codes = [self._block(name, graph) for name, graph in pairs]
         self.flows[node.name] = Flow(
             line=target.line,
             names=tuple(names),
@@ -380,7 +381,7 @@ def compile_aten(
 def _replayer(
     call: Call, graph: AtenGraph, code: GeneratedCode, kept_from: int | None, warm_ups: int
 ) -> Replayer:
-    """What replays `call` as a CUDA graph."""
+    """The function that replays `call` as a CUDA graph."""
     schedule, order = code.schedule, code.order
     written = written_inputs(schedule)
     inputs = zip(schedule.program.inputs, order.tensors, strict=True)
@@ -396,8 +397,8 @@ def _replayer(
 
 
 def _runner(code: GeneratedCode, module: LoadedModule, context: CompileContext) -> tuple[Call, str]:
-    """What is called with a list of the captured graph's arguments; and why that is the Python
-    module, where a native plan was asked for.
+    """The function that is called with a list of the captured graph's arguments; and why it is the
+    Python module's, where a native plan was asked for.
     """
     order = code.order
     if context.options.target == "fx" or context.fused_backend is not None:
@@ -419,19 +420,19 @@ def _fused(
     context: CompileContext,
     prefix: str = "",
 ) -> Call:
-    """What calls the graph of fused kernels, or what a backend makes of it; so for each block.
-    `prefix` stands before the names of constants.
+    """The function that calls the graph of fused kernels, or what a backend makes of it; so for
+    each block. `prefix` stands before the names of constants.
     """
     blocks = {
         block.name: _fused(alone(block, lines), hints, module, context, f"{block.name}_")
         for line in lines
         for block in blocks_of(line)
     }
-    constants = {name.removeprefix(prefix): one for name, one in module.constants.items()}
+    constants = {name.removeprefix(prefix): value for name, value in module.constants.items()}
     run: Callable[..., Any] = emit_fx(lines, {**module.variables, **blocks}, constants)
     if context.fused_backend is not None:
         run = context.fused_backend(run, fused_examples(lines, hints))
-    positions = [one.position for one in lines if isinstance(one, DefineSymbol | TakeInput)]
+    positions = [line.position for line in lines if isinstance(line, DefineSymbol | TakeInput)]
 
     def call(inputs: list[Any]) -> tuple[Any, ...]:
         arguments = [inputs[position] for position in positions]
@@ -455,8 +456,8 @@ def stage_failure(
 
 def _first_place(graph: fx.Graph) -> Location | None:
     """The user's line where a graph begins."""
-    found = next(filter(None, (node.meta.get("location") for node in graph.nodes)), None)
-    return Location(*found) if isinstance(found, tuple) else found
+    location = next(filter(None, (node.meta.get("location") for node in graph.nodes)), None)
+    return Location(*location) if isinstance(location, tuple) else location
 
 
 def warn_of_eager(failure: BackendCompilerFailed, what: str) -> None:
@@ -477,7 +478,7 @@ def _tell_of_eager_kernels(kernels: KernelSet, context: CompileContext) -> None:
         reason = why_eager(kernel.key)
         if reason is None:
             continue
-        launch = next(one for one in kernels.launches.values() if one.kernel == kernel.name)
+        launch = next(call for call in kernels.launches.values() if call.kernel == kernel.name)
         place = ", ".join(map(str, launch.origins[:3]))
         if context.options.strict:
             raise KernelNotCompiled(f"{reason}\n  It computes {place or 'an unknown line'}")
@@ -487,7 +488,7 @@ def _tell_of_eager_kernels(kernels: KernelSet, context: CompileContext) -> None:
 def _record(
     code: GeneratedCode, context: CompileContext, in_python_because: str, unrecorded_because: str
 ) -> Record:
-    """What the stages made, without the tensors."""
+    """The record of what the stages made, without the tensors."""
     schedule, kernels, hints = code.schedule, code.kernels, code.hints
     launches = []
     for position, work in enumerate(schedule.works):
@@ -517,5 +518,5 @@ def _record(
 
 
 def _call_name(call: CallOperator | CallSubprogram) -> str:
-    """What reports name a library call."""
+    """The name of a library call in reports."""
     return call.operator if isinstance(call, CallOperator) else f"subprogram.{call.name}"

@@ -1,5 +1,5 @@
-"""What the processes of a distributed job tell each other of compiling: one that waits in a
-reduction for another that compiles says so, before the time-out of the process group ends it.
+"""Messages of the processes of a distributed job about compiling: one that waits in a reduction for
+another that compiles says so, before the time-out of the process group ends it.
 
 A process that compiles writes what to the store of the default process group. The others look there
 every few seconds, and warn of what takes longer than `NOTICE_SECONDS` while they compile nothing.

@@ -114,8 +114,8 @@ def is_loop(function: Any, arguments: Sequence[Any]) -> bool:
     inputs, states, weights, *_ = arguments
     states = states if function is torch.lstm else (states,)
     tensors = (inputs, *states, *weights)
-    plain = all(torch_compat.unwrapped(one) is one for one in tensors)
-    alike = len({one.dtype for one in tensors}) == 1 and inputs.dim() == 3
+    plain = all(torch_compat.unwrapped(tensor) is tensor for tensor in tensors)
+    alike = len({tensor.dtype for tensor in tensors}) == 1 and inputs.dim() == 3
     return plain and alike and not torch.is_autocast_enabled(inputs.device.type)
 
 
@@ -171,8 +171,8 @@ def recurrent(
     bidirectional: bool,
     batch_first: bool,
 ) -> tuple[Tensor, ...]:
-    """What `function`, one of `STEPS`, gives for a padded batch: the last layer's outputs, and the
-    last states of each layer and direction.
+    """The results of `function`, one of `STEPS`, for a padded batch: the last layer's outputs, and
+    the last states of each layer and direction.
 
     `inputs`: (length, batch, features), or (batch, length, features) with `batch_first`. The
     hidden state, and with an LSTM a pair of states: (layers * directions, batch, size).

@@ -46,7 +46,7 @@ class PartialBackward:
 
 
 class ByAbsentTangents(Generic[T]):
-    """What is compiled for calls in which certain tangents are absent: once for each set of their
+    """Code compiled for calls in which certain tangents are absent: once for each set of their
     numbers, when a call first asks for it. Any number of threads may ask.
     """
 
@@ -55,7 +55,7 @@ class ByAbsentTangents(Generic[T]):
         self._lock = threading.Lock()
 
     def get(self, absent: frozenset[int], compile_without: Callable[[frozenset[int]], T]) -> T:
-        """What `compile_without` gives, or has given, for these."""
+        """The code that `compile_without` gives, or has given, for these."""
         compiled = self._compiled.get(absent)
         if compiled is None:
             with self._lock:

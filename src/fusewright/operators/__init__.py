@@ -53,5 +53,5 @@ def operator_named(name: str) -> OpOverload | None:
 
 def operators_with(condition: Callable[[Facts], object]) -> tuple[OpOverload, ...]:
     """The operators of this torch whose rows meet a condition."""
-    found = (operator_named(name) for name, row in TABLE.items() if condition(row))
-    return tuple(op for op in found if op is not None)
+    operators = (operator_named(name) for name, row in TABLE.items() if condition(row))
+    return tuple(op for op in operators if op is not None)

@@ -1,3 +1,3 @@
-"""What is alive when compiled code runs: launchers, machine code, the generated modules' support,
-the module loader.
+"""The parts that are alive when compiled code runs: launchers, machine code, the generated modules'
+support, the module loader.
 """

@@ -109,8 +109,8 @@ def _key(request: CompileRequest) -> str:
 
 @cache
 def _compilers_identity() -> bytes:
-    """What decides the machine code beside the request: the compiler, and the functions that
-    kernels call.
+    """A text of all that decides the machine code beside the request: the compiler, and the
+    functions that kernels call.
     """
     functions = Path(__file__).with_name("triton_functions.py").read_bytes()
     settings = {

@@ -77,7 +77,7 @@ class CudaKernel:
         self._compiling = threading.Lock()
 
     def launcher(self) -> Callable[..., None]:
-        """What is called with tensors, sizes and a number of programs."""
+        """The function that is called with tensors, sizes and a number of programs."""
         kinds = list(self.source.signature.values())[self.source.tensors :]
         return _extension.GpuKernel(
             self.name,

@@ -122,7 +122,7 @@ class TensorSpan:
         return cls(tuple(tensor.shape), tensor.stride(), length, is_dense)
 
     def whole(self, tensor: torch.Tensor) -> torch.Tensor:
-        """What is copied of `tensor`: itself, or all elements of its span in one dimension."""
+        """The tensor that is copied for `tensor`: itself, or its whole span in one dimension."""
         if self.is_dense:
             return tensor
         return tensor.as_strided((self.length,), (1,), tensor.storage_offset())

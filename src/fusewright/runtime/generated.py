@@ -1,4 +1,4 @@
-"""What generated Python modules import: kernels, views, checks, and their own benchmark."""
+"""The names that generated modules import: kernels, views, checks, and their own benchmark."""
 
 from __future__ import annotations
 

@@ -183,8 +183,8 @@ def _sizes(inputs: Sequence[Specification], words: Sequence[str]) -> dict[str, i
     for word in words:
         name, _, value = word.partition("=")
         if name not in sizes or not value.isdigit():
-            known = ", ".join(f"{name}={SIZE}" for name in sizes) or "none"
-            raise SystemExit(f"{word!r} is no size of this module; it has: {known}")
+            names = ", ".join(f"{name}={SIZE}" for name in sizes) or "none"
+            raise SystemExit(f"{word!r} is no size of this module; it has: {names}")
         sizes[name] = int(value)
     return sizes
 
@@ -278,8 +278,8 @@ def _timed(
 
 
 def _bytes(name: str, tensor: torch.Tensor) -> int:
-    """What a kernel moves of an argument that it reads or writes once; memory that it does both to
-    counts twice.
+    """The bytes that a kernel moves of an argument that it reads or writes once; memory that it
+    does both to counts twice.
     """
     return tensor.numel() * tensor.element_size() * (2 if name.startswith("inout") else 1)
 

@@ -52,15 +52,15 @@ class MemoryChecks:
 
 
 def allocator() -> Callable[..., torch.Tensor]:
-    """What a generated module that is loaded now makes tensors by: `torch.empty_strided`, or the
-    same filled with garbage.
+    """The function by which a generated module that is loaded now makes tensors:
+    `torch.empty_strided`, or the same filled with garbage.
     """
     return _garbage_strided if MemoryChecks.chosen().garbage else torch.empty_strided
 
 
 def placer() -> Callable[..., torch.Tensor]:
-    """What a generated module that is loaded now gives buffers memory of its arena by. Under checks
-    each has memory of its own, so that what is written beside it shows.
+    """The function by which a generated module that is loaded now gives buffers memory of its
+    arena. Under checks each has memory of its own, so that what is written beside it shows.
     """
     if MemoryChecks.chosen() == MemoryChecks():
         return _place

@@ -1,4 +1,4 @@
-"""What profilers are told of compiled code: kernels and library calls, with the user's lines.
+"""Events of compiled code for profilers: kernels and library calls, with the user's lines.
 
 While torch's profiler is on, or `recording` lasts, the C function that runs a native plan calls
 `begin` ahead of each. The lines stand as comments in the plan's readable twin, which is read then;
@@ -51,7 +51,7 @@ class Label:
 
 @functools.lru_cache(1 << 16)
 def label_of(file: str | None, line: int, kernel: str) -> Label | None:
-    """What a line of a generated module computes; None where that is nothing to tell of."""
+    """The label of what a line of a generated module computes; None where it has none."""
     origins = list(_origins(file, line)) if file else []
     if not (kernel or origins):
         return None

@@ -148,9 +148,9 @@ def saved_by_node(node: Any) -> Iterator[torch.Tensor]:
     kind: Any = type(node)
     for name in _names_of_saved(kind):
         saved = getattr(node, name)
-        for one in saved if isinstance(saved, tuple) else (saved,):
-            if isinstance(one.data, torch.Tensor):
-                yield one.data
+        for value in saved if isinstance(saved, tuple) else (saved,):
+            if isinstance(value.data, torch.Tensor):
+                yield value.data
 
 
 @functools.cache
@@ -184,15 +184,15 @@ class SavedVersion:
         self._witness = tensor.detach()  # keeps its version when it is given other memory
         self._witness.data = _no_elements(tensor.dtype, tensor.device)
 
-    def check(self, told: int) -> None:
+    def check(self, version: int) -> None:
         """Raise what the engine does with a saved tensor that was written to; the message is to
-        call the version that it had `told`.
+        call the version that it had `version`.
         """
         writes = self._witness._version - self._version
         if writes:
             raise RuntimeError(
-                f"{_STALE_HISTORY} operation: {self._words()} is at version {told + writes}; "
-                f"expected version {told} instead. Hint: enable anomaly detection to find the "
+                f"{_STALE_HISTORY} operation: {self._words()} is at version {version + writes}; "
+                f"expected version {version} instead. Hint: enable anomaly detection to find the "
                 "operation that failed to compute its gradient, with "
                 "torch.autograd.set_detect_anomaly(True, check_nan=False)."
             )

@@ -11,8 +11,8 @@ from torch.utils._device import DeviceContext
 
 
 def thread_state_readers() -> tuple[tuple[str, Callable[[], Any]], ...]:
-    """What guards on a thread's dispatch state read where it cannot be read from memory: name and
-    reader.
+    """Name and reader of each part of a thread's dispatch state that guards cannot read from
+    memory.
     """
     return (
         ("inference mode", torch.is_inference_mode_enabled),

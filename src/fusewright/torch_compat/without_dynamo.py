@@ -12,8 +12,8 @@ import torch
 
 
 def _plain_until_dynamo(wrapper: FunctionType, plain: Callable[..., Any]) -> Callable[..., Any]:
-    """What `wrapper` calls in place of `torch._dynamo.disable(plain)` while nobody has imported
-    dynamo.
+    """The function that `wrapper` calls in place of `torch._dynamo.disable(plain)` while nobody has
+    imported dynamo.
     """
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -26,8 +26,8 @@ def _plain_until_dynamo(wrapper: FunctionType, plain: Callable[..., Any]) -> Cal
 
 
 def _inside(function: FunctionType) -> Any:
-    """What a decorated function calls: torch's decorators all name it `fn`; None when it is not
-    decorated.
+    """The function that a decorated one calls: torch's decorators all name it `fn`; None when it is
+    not decorated.
     """
     cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
     return cells["fn"].cell_contents if "fn" in cells else None

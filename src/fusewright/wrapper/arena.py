@@ -164,8 +164,8 @@ def _used_as_tensors(lines: Iterable[Line]) -> set[str]:
 
 
 def _without_inherited(tenants: Iterable[Tenant]) -> list[Tenant]:
-    """Those that do not outlive the call, without the dead ones whose memory such a one can have:
-    it needs no new memory then.
+    """The tenants that die within the call, without those whose memory a tenant that outlives it
+    can take over: it needs no new memory then.
     """
     dying: dict[tuple[DType, int], list[Tenant]] = {}
     lasting: list[Tenant] = []
@@ -186,15 +186,16 @@ def _place(tenants: Iterable[Tenant]) -> None:
     alive: list[Tenant] = []
     dead: list[Tenant] = []  # those whose memory nobody has had since, in the order of death
     for tenant in tenants:
-        dead += sorted((one for one in alive if one.end < tenant.begin), key=lambda one: one.end)
-        alive = [one for one in alive if one.end > tenant.begin]
-        predecessors = (one for one in reversed(dead) if one.key == tenant.key)
+        ended = [other for other in alive if other.end < tenant.begin]
+        dead += sorted(ended, key=lambda other: other.end)
+        alive = [other for other in alive if other.end > tenant.begin]
+        predecessors = (other for other in reversed(dead) if other.key == tenant.key)
         tenant.predecessor = next(predecessors, None)
         if tenant.predecessor is None:
-            tenant.put(_best_fit(tenant.bytes, sorted(alive, key=lambda one: one.offset)))
+            tenant.put(_best_fit(tenant.bytes, sorted(alive, key=lambda other: other.offset)))
         else:
             tenant.put(tenant.predecessor.offset)
-        dead = [one for one in dead if not one.overlaps(tenant)]
+        dead = [other for other in dead if not other.overlaps(tenant)]
         alive.append(tenant)
 
 

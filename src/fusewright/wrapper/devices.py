@@ -32,10 +32,10 @@ def name_devices(lines: Sequence[Line], slots: dict[str, str] | None = None) -> 
     def slot(device: str) -> str:
         return device if device in UNNUMBERED else slots.setdefault(device, f"device{len(slots)}")
 
-    def operand(one: Operand) -> Operand:
-        if isinstance(one, Enumerated) and one.kind == "device":
-            return replace(one, name=slot(one.name))
-        return one
+    def by_slot(operand: Operand) -> Operand:
+        if isinstance(operand, Enumerated) and operand.kind == "device":
+            return replace(operand, name=slot(operand.name))
+        return operand
 
     def renamed(line: Line) -> Line:
         buffer = getattr(line, "buffer", None)
@@ -44,7 +44,7 @@ def name_devices(lines: Sequence[Line], slots: dict[str, str] | None = None) -> 
             line = replace(line, buffer=replace(buffer, layout=layout))
         if isinstance(line, CallKernel) and line.launch.device not in UNNUMBERED:
             line = replace(line, launch=replace(line.launch, device=slot(line.launch.device)))
-        named: Line = map_operands(line, operand)
+        named: Line = map_operands(line, by_slot)
         return named
 
     body = [renamed(line) for line in lines]

@@ -246,8 +246,8 @@ class _FxEmitter:
         results: Sequence[str | None],
     ) -> None:
         self.root.add_module(name, ProgramModule(run))
-        given = tuple(map(self._operand, arguments))
-        self._unpack(self._note(self.graph.call_module(name, given)), results)
+        inputs = tuple(map(self._operand, arguments))
+        self._unpack(self._note(self.graph.call_module(name, inputs)), results)
 
     def compute_number(self, line: ComputeNumber) -> None:
         function = runtime.NUMBER_FUNCTIONS[line.function]
@@ -274,13 +274,13 @@ class _FxEmitter:
 
     def debug_print(self, line: DebugPrint) -> None:
         values = self._operand(shown_values(line.values))
-        told = (line.level, line.when, line.kernel, names_of(line.values), values)
-        self._call(runtime.debug_print, (*told, user_place(line.origins), line.folder))
+        shown = (line.level, line.when, line.kernel, names_of(line.values), values)
+        self._call(runtime.debug_print, (*shown, user_place(line.origins), line.folder))
 
     def check_nan(self, line: CheckNan) -> None:
         values = self._operand(shown_values(line.values))
-        told = (line.kernel, names_of(line.values), values, user_place(line.origins))
-        self._call(runtime.check_nan, told)
+        arguments = (line.kernel, names_of(line.values), values, user_place(line.origins))
+        self._call(runtime.check_nan, arguments)
 
     def assert_layout(self, line: AssertLayout) -> None:
         layout, name = line.buffer.layout, line.buffer.name

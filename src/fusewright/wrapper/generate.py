@@ -166,9 +166,9 @@ def _with_known_layouts(
     these wait.
     """
     ready: list[Line] = []
-    found = [*waiting, *lines]
+    candidates = [*waiting, *lines]
     waiting.clear()
-    for line in found:
+    for line in candidates:
         if isinstance(line, EnsureLayout):
             sizes = (*line.buffer.layout.size, *line.buffer.layout.stride)
             if any(symbol.name in unknown for size in sizes for symbol in size.free()):

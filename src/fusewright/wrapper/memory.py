@@ -95,7 +95,7 @@ def plan_memory(lines: Sequence[Line], hints: Mapping[str, int | float]) -> tupl
 
 
 def _waiting_on_cpu(pool: Pool) -> Pool:
-    """What still waits when memory is asked for that no waiting buffer can be."""
+    """The buffers that still wait when memory is asked for that none of them can be."""
     return {key: waiting for key, waiting in pool.items() if key[1] == "cpu"}
 
 

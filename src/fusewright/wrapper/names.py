@@ -76,7 +76,7 @@ def names_of(values: tuple[tuple[str, Operand], ...]) -> tuple[str, ...]:
 
 
 def shown_values(values: tuple[tuple[str, Operand], ...]) -> ListOf:
-    """What a debug print or check is given, as one argument."""
+    """The values that a debug print or check is given, as one argument."""
     return ListOf(tuple(value for _, value in values))
 
 

@@ -263,7 +263,7 @@ class _NativeEmitter:
     def view(self, line: View) -> None:
         source, layout, is_read_only = line.source, line.buffer.layout, line.is_read_only
         if is_read_only and self._slots[source] < 0:
-            sizes = (str(tuple([one.constant for one in each])) for each in _geometry(layout))
+            sizes = (str(tuple([size.constant for size in row])) for row in _geometry(layout))
             arguments = ", ".join(
                 (constant_path(self._prefix + source), *sizes, str(layout.offset))
             )
@@ -289,7 +289,7 @@ class _NativeEmitter:
         self.allocate(Allocate(buffer=line.buffer))
 
     def place_in_arena(self, line: Place) -> None:
-        """What only kernels use is an address, and one slot serves all that begin there."""
+        """A buffer that only kernels use is an address; one slot serves all that begin there."""
         buffer, arena = line.buffer, self._slots[line.arena]
         name, layout = buffer.name, buffer.layout
         self._places[name] = line
@@ -318,12 +318,12 @@ class _NativeEmitter:
         self._types[name] = layout.dtype
         if source in self._owned:
             self._owned.add(name)
-        known = self._geometries.pop(source, None)
-        is_memory = name not in self._shown_whole and (known or source in self._owned)
-        if is_memory or known == _geometry(layout):
+        geometry = self._geometries.pop(source, None)
+        is_memory = name not in self._shown_whole and (geometry or source in self._owned)
+        if is_memory or geometry == _geometry(layout):
             self._slots[name] = self._slots.pop(source)
-            if known is not None:
-                self._geometries[name] = known
+            if geometry is not None:
+                self._geometries[name] = geometry
             return
         slot = self._view(source, layout, is_read_only=False)
         self._temporary.remove(slot)
@@ -383,10 +383,10 @@ class _NativeEmitter:
     def _dispatch(self, line: CallExtern, call: DispatchedCall) -> None:
         texts = (call.name, call.overload, call.kinds)
         function, *others = map(self._constant, (operator_path(line.operator), *map(repr, texts)))
-        given = [self._operand(operand) for operand in call.operands]
+        slots = [self._operand(operand) for operand in call.operands]
         names = self._constant(repr(call.names)) if call.names else None
         results = [None if name is None else self._new_slot(name) for name in line.results]
-        self.write("dispatch", function, *others, len(given), *given, names, len(results), *results)
+        self.write("dispatch", function, *others, len(slots), *slots, names, len(results), *results)
         self._release_temporaries()
         if len(results) == 1 and results[0] is not None and facts(line.operator).gives_new_memory:
             self._owned.update(name for name in line.results if name is not None)
@@ -417,9 +417,9 @@ class _NativeEmitter:
     def _loop(
         self, path: str, blocks: Sequence[int], line: WhileLoop | ScanLoop, more: Sequence[int]
     ) -> None:
-        given = (*blocks, self._operand(ListOf(line.arguments)), *more)
+        slots = (*blocks, self._operand(ListOf(line.arguments)), *more)
         result = self._new_slot()
-        self.write("call", result, self._constant(path), len(given), *given, None)
+        self.write("call", result, self._constant(path), len(slots), *slots, None)
         self._release_temporaries()
         self._unpack(result, line.results)
 
@@ -477,10 +477,10 @@ class _NativeEmitter:
             self._geometries[line.buffer.name] = _geometry(layout)
 
     def debug_print(self, line: DebugPrint) -> None:
-        told = map(Literal, (line.level, line.when, line.kernel))
+        literals = map(Literal, (line.level, line.when, line.kernel))
         place, folder = Literal(user_place(line.origins)), Literal(line.folder)
         names, values = _names(line.values), shown_values(line.values)
-        arguments: list[Operand] = [*told, names, values, place, folder]
+        arguments: list[Operand] = [*literals, names, values, place, folder]
         self._call_function("runtime.debug_print", arguments, (), False)
 
     def check_nan(self, line: CheckNan) -> None:
@@ -525,10 +525,10 @@ class _NativeEmitter:
     ) -> int | None:
         """Call what `path` says; gives the slot of the result."""
         operands = (*arguments, *(value for _, value in keywords))
-        given = [self._operand(operand) for operand in operands]
+        slots = [self._operand(operand) for operand in operands]
         names = self._constant(repr(tuple(name for name, _ in keywords))) if keywords else None
         result = self._new_slot() if has_result else None
-        self.write("call", result, self._constant(path), len(given), *given, names)
+        self.write("call", result, self._constant(path), len(slots), *slots, names)
         self._release_temporaries()
         return result
 
@@ -550,7 +550,7 @@ class _NativeEmitter:
             case Literal() | Enumerated():
                 return self._constant(literal_text(operand))
             case ListOf(items=items):
-                return self._collect("list", [self._operand(one) for one in items])
+                return self._collect("list", [self._operand(item) for item in items])
             case Index():
                 return self._integer(operand)
 

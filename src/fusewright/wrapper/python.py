@@ -370,15 +370,15 @@ class _PythonEmitter:
     def while_loop(self, line: WhileLoop) -> None:
         blocks = self.block(line.condition), self.block(line.body)
         arguments = self._operand(ListOf(line.arguments))
-        given = [*blocks, arguments, *map(repr, (line.carried, line.stacked))]
+        texts = [*blocks, arguments, *map(repr, (line.carried, line.stacked))]
         self.tell(line.origins)
-        self._assign(line.results, f"runtime.while_loop({', '.join(given)})")
+        self._assign(line.results, f"runtime.while_loop({', '.join(texts)})")
 
     def scan(self, line: ScanLoop) -> None:
         shape = line.carried, line.sliced, line.stacked, line.is_reversed
-        given = [self.block(line.body), self._operand(ListOf(line.arguments)), *map(repr, shape)]
+        texts = [self.block(line.body), self._operand(ListOf(line.arguments)), *map(repr, shape)]
         self.tell(line.origins)
-        self._assign(line.results, f"runtime.scan({', '.join(given)})")
+        self._assign(line.results, f"runtime.scan({', '.join(texts)})")
 
     def compute_number(self, line: ComputeNumber) -> None:
         local = self._local(number_path(line.function), f"number_{line.function}")
@@ -410,15 +410,15 @@ class _PythonEmitter:
 
     def debug_print(self, line: DebugPrint) -> None:
         values = self._operand(shown_values(line.values))
-        told = (line.level, line.when, line.kernel, names_of(line.values))
-        texts = ", ".join(map(repr, told))
+        labels = (line.level, line.when, line.kernel, names_of(line.values))
+        texts = ", ".join(map(repr, labels))
         place = user_place(line.origins)
         self.write(f"runtime.debug_print({texts}, {values}, {place!r}, {line.folder!r})")
 
     def check_nan(self, line: CheckNan) -> None:
         values = self._operand(shown_values(line.values))
-        told = f"{line.kernel!r}, {names_of(line.values)!r}"
-        self.write(f"runtime.check_nan({told}, {values}, {user_place(line.origins)!r})")
+        texts = f"{line.kernel!r}, {names_of(line.values)!r}"
+        self.write(f"runtime.check_nan({texts}, {values}, {user_place(line.origins)!r})")
 
     def assert_layout(self, line: AssertLayout) -> None:
         layout, name = line.buffer.layout, line.buffer.name
@@ -472,7 +472,7 @@ class _PythonEmitter:
 
 
 def _specification(layout: Layout) -> str:
-    """What tensors of a layout are, for making random ones."""
+    """The description of a layout by which a benchmark makes random tensors of it."""
     if layout.is_opaque:
         return "runtime.OpaqueInput()"
     return (

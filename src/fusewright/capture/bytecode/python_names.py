@@ -71,9 +71,9 @@ class PythonNames:
             return name
         if _is_literal(value):
             return repr(value)
-        known = self._constant_names.get(id(value))
-        if known is not None:
-            return known
+        earlier_name = self._constant_names.get(id(value))
+        if earlier_name is not None:
+            return earlier_name
         name = _name_of_object(value)
         while (
             (name in self._taken and name != CONTINUATION)

@@ -263,8 +263,8 @@ class _Writing:
             raise self._refused(_GROUP)
         for tensor in (output, input):
             self.group, self.ranks = _group(machine, self._function, tensor, group, None)
-        given, written = _fake(input), _fake(output)
-        if given.dtype != written.dtype or not (given.is_contiguous() and written.is_contiguous()):
+        sent, written = _fake(input), _fake(output)
+        if sent.dtype != written.dtype or not (sent.is_contiguous() and written.is_contiguous()):
             raise self._refused(_ARGUMENTS)
 
     def word(self, op: Value | None) -> str:
