@@ -13,35 +13,23 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Final
 
-ROOT: Final = Path(__file__).parents[1]
+from tools.interpreters import VERSIONS, find_interpreter
 
-VERSIONS: Final = ("3.11", "3.12", "3.13")
+ROOT: Final = Path(__file__).parents[1]
 
 PLATFORM: Final = "manylinux_2_28"
 """The oldest platform that torch's own wheels run on."""
 
 
-def interpreter(version: str) -> str | None:
-    """An interpreter of a version, on the path or among pyenv's."""
-    among_pyenv = Path("~/.pyenv/versions").expanduser().glob(f"{version}.*/bin/python{version}")
-    candidates = [shutil.which(f"python{version}"), *map(str, sorted(among_pyenv, reverse=True))]
-    for candidate in candidates:
-        # A shim of pyenv's may stand for a version that is not installed.
-        if candidate and _run([candidate, "-c", "import sys, pip"], quiet=True):
-            return candidate
-    return None
-
-
 def build(version: str, into: Path) -> Path | None:
     """The wheel of a version, in a folder; None, with a message: there is none that can be used."""
-    python = interpreter(version)
+    python = find_interpreter(version, "import pip")
     if python is None:
         print(f"CPython {version}: not found")
         return None

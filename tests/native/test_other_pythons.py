@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ast
 import os
-import shutil
 import subprocess
 import sys
 import sysconfig
 from pathlib import Path
 
 import pytest
+
+from tools.interpreters import VERSIONS, find_interpreter
 
 pytestmark = pytest.mark.thorough
 
@@ -24,21 +25,7 @@ TORCH_FREE = (
     "test_guard_journal.py",
     "test_call_trial.py",
 )
-VERSIONS = [version for version in ("3.11", "3.12", "3.13") if not sys.version.startswith(version)]
-
-
-def find_python(version: str) -> str | None:
-    """An interpreter of a version, on the path or among pyenv's."""
-    found = shutil.which(f"python{version}")
-    pyenv = sorted(Path("~/.pyenv/versions").expanduser().glob(f"{version}.*/bin/python{version}"))
-    candidates = [*([found] if found else []), *map(str, pyenv)]
-    for candidate in candidates:
-        if (
-            subprocess.run([candidate, "--version"], check=False, capture_output=True).returncode
-            == 0
-        ):
-            return candidate
-    return None
+OTHERS = [version for version in VERSIONS if not sys.version.startswith(version)]
 
 
 def read_sources() -> list[Path]:
@@ -50,9 +37,9 @@ def read_sources() -> list[Path]:
     raise AssertionError("setup.py assigns no SOURCES")
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", OTHERS)
 def test_frame_hook(version: str, tmp_path: Path) -> None:
-    python = find_python(version)
+    python = find_interpreter(version)
     if python is None:
         pytest.skip(f"there is no Python {version} here")
     compiler = (sysconfig.get_config_var("CC") or "cc").split()[0]

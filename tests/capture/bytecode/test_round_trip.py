@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
-import shutil
 import subprocess
 import sys
 import types
@@ -14,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from fusewright.capture.bytecode import assemble, disassemble
+from tools.interpreters import VERSIONS, find_interpreter
 
 SCRIPT = Path(__file__).with_name("round_trip.py")
 SOURCE_FOLDER = Path(__file__).parents[3] / "src"
@@ -48,27 +47,11 @@ def test_every_part_comes_back(module_name: str) -> None:
     assert different == {}
 
 
-def runs(python: str) -> bool:
-    """Whether an interpreter starts; a shim of a version that is not installed does not."""
-    return subprocess.run([python, "-c", ""], check=False, capture_output=True).returncode == 0
-
-
-def other_pythons() -> list[str]:
-    """Interpreters of the other supported versions: on the path, or installed by pyenv."""
-    root = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
-    found = []
-    for version in ("3.11", "3.12", "3.13"):
-        if version == "{}.{}".format(*sys.version_info):
-            continue
-        installed = sorted(root.glob(f"versions/{version}.*/bin/python"))
-        on_path = shutil.which(f"python{version}")
-        candidate = str(installed[-1]) if installed else on_path
-        if candidate and runs(candidate):
-            found.append(candidate)
-    return found
-
-
-OTHER_PYTHONS = other_pythons()
+OTHER_PYTHONS = [
+    interpreter
+    for version in VERSIONS
+    if not sys.version.startswith(version) and (interpreter := find_interpreter(version))
+]
 
 
 @pytest.mark.skipif(not OTHER_PYTHONS, reason="no interpreter of another supported version found")

@@ -432,21 +432,24 @@ def _run(
 ) -> Value:
     constants = [machine.new(constant) for constant in arguments]
     started = machine.call_graph(collectives.operator(name), [tensor, *constants], {})
-    where = [machine.new(dim), machine.new(ranks)]
-    return machine.call_graph(collectives.operator("arrived"), [started, tensor, *where], {})
+    return _arrived(machine, started, tensor, dim, ranks)
 
 
 def _run_coalesced(
     machine: Machine, name: str, operands: Value, arguments: tuple[Any, ...]
 ) -> Value:
     tensors = machine.items(operands)
-    constants = [machine.new(argument) for argument in arguments]
+    constants = [machine.new(constant) for constant in arguments]
     started = machine.call_graph(
         collectives.operator(name), [machine.new_list(tensors), *constants], {}
     )
-    where = [machine.new(0), machine.new(1)]
-    arrived = [
-        machine.call_graph(collectives.operator("arrived"), [*pair, *where], {})
-        for pair in zip(machine.items(started), tensors, strict=True)
-    ]
-    return machine.new_list(arrived)
+    pairs = zip(machine.items(started), tensors, strict=True)
+    return machine.new_list([_arrived(machine, *pair) for pair in pairs])
+
+
+def _arrived(
+    machine: Machine, started: Value, tensor: Value, dim: int = 0, ranks: int = 1
+) -> Value:
+    """The result of a collective that was started on `tensor`, once it is there."""
+    where = [machine.new(dim), machine.new(ranks)]
+    return machine.call_graph(collectives.operator("arrived"), [started, tensor, *where], {})
