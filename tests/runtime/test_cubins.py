@@ -50,7 +50,7 @@ def test_what_is_written_is_read() -> None:
     [
         {"name": "triton_sub"}, {"source": "import triton"}, {"signature": {"in0": "*fp64"}},
         {"blocks": {"XBLOCK": 64}}, {"architecture": 80}, {"warps": 8}, {"debug": True},
-        {"aligned": 0},
+        {"aligned": 0}, {"stages": 2},
     ],
     ids=lambda change: next(iter(change)),
 )  # fmt: skip

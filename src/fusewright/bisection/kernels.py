@@ -14,15 +14,14 @@ from fusewright.bisection.double import widened
 from fusewright.context import CompileContext
 from fusewright.errors import FusewrightError
 from fusewright.ir.group import Group, Schedule
-from fusewright.ir.kernel import CpuFacts, Kernel, Launch, TritonFacts
+from fusewright.ir.kernel import CpuFacts, Kernel, Launch
 from fusewright.ir.reference import Evaluation
 from fusewright.ir.reference_groups import RunGroup, evaluate_group, prepare_writes
 from fusewright.kernels import define_kernels
 from fusewright.records import record
 from fusewright.runtime.cpu import KernelSource, compile_kernels
-from fusewright.runtime.cuda import TritonSource
 from fusewright.runtime.memory_checks import MemoryChecks
-from fusewright.runtime.targets import load_kernels
+from fusewright.runtime.targets import load_kernels, source_of
 
 CHECKS = MemoryChecks(guard_pages="both", garbage=True)
 """Kernels on the CPU run between pages that may not be touched."""
@@ -122,29 +121,10 @@ def check_launch(
 
 def load(kernel: Kernel) -> Callable[..., Any]:
     """A kernel that can be called; on the CPU between guard pages."""
-    match kernel.facts:
-        case CpuFacts():
-            source = KernelSource(
-                language=kernel.language,
-                key=kernel.key,
-                tensors=len(kernel.arguments),
-                sizes=len(kernel.sizes),
-                text=kernel.source,
-            )
-            return compile_kernels({kernel.name: source}, CHECKS)[kernel.name]
-        case TritonFacts(types=types, blocks=blocks, warps=warps, checks_bounds=checks):
-            names = [*(argument.name for argument in kernel.arguments), *kernel.sizes]
-            triton = TritonSource(
-                language=kernel.language,
-                key=kernel.key,
-                tensors=len(kernel.arguments),
-                signature=dict(zip(names, types, strict=False)),
-                blocks=dict(blocks),
-                warps=warps,
-                checks_bounds=checks,
-                text=kernel.source,
-            )
-            return load_kernels({kernel.name: triton})[0]
+    source = source_of(kernel)
+    if isinstance(source, KernelSource):
+        return compile_kernels({kernel.name: source}, CHECKS)[kernel.name]
+    return load_kernels({kernel.name: source})[0]
 
 
 def _arguments(kernel: Kernel, launch: Launch, evaluation: Evaluation) -> list[Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from fusewright.ir.dtype import DType
 from fusewright.ir.index import Index
 from fusewright.ir.origin import Origin
@@ -38,6 +40,10 @@ class CpuFacts:
         return str(self.grain)
 
 
+STAGES: Final = 3
+"""Triton's own number of stages."""
+
+
 @record(kw_only=True)
 class TritonFacts:
     """Facts that compiling and launching a Triton kernel needs beside its source."""
@@ -54,10 +60,13 @@ class TritonFacts:
     checks_bounds: bool
     """Whether it asserts that indices are in range, for which it is compiled with `debug`."""
 
+    stages: int = STAGES
+    """Steps of a loop whose loads are on their way at a time."""
+
     @property
     def identity(self) -> str:
         """The facts as a kernel's key takes them in."""
-        return repr((self.types, self.blocks, self.warps, self.checks_bounds))
+        return repr((self.types, self.blocks, self.warps, self.checks_bounds, self.stages))
 
 
 KernelFacts = CpuFacts | TritonFacts

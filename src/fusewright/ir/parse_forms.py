@@ -24,7 +24,15 @@ from fusewright.ir.grammar import (
     read_results,
     read_symbol,
 )
-from fusewright.ir.kernel import CpuFacts, Kernel, KernelArgument, KernelFacts, Launch, TritonFacts
+from fusewright.ir.kernel import (
+    STAGES,
+    CpuFacts,
+    Kernel,
+    KernelArgument,
+    KernelFacts,
+    Launch,
+    TritonFacts,
+)
 from fusewright.ir.lexer import Cursor
 from fusewright.ir.program import Buffer
 from fusewright.ir.sizes import size_symbol
@@ -211,12 +219,13 @@ def _facts(cursor: Cursor) -> KernelFacts:
         return CpuFacts(grain=cursor.integer())
     cursor.expect("warps")
     warps = cursor.integer()
+    stages = cursor.integer() if cursor.accept("stages") else STAGES
     cursor.expect("blocks")
     blocks = between(cursor, "[", "]", lambda: (cursor.take("name"), cursor.integer()))
     cursor.expect("types")
     types = between(cursor, "[", "]", lambda: _triton_type(cursor))
     checks = cursor.accept("asserts")
-    return TritonFacts(types=types, blocks=blocks, warps=warps, checks_bounds=checks)
+    return TritonFacts(types=types, blocks=blocks, warps=warps, checks_bounds=checks, stages=stages)
 
 
 def _triton_type(cursor: Cursor) -> str:

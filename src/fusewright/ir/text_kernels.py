@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fusewright.ir.kernel import CpuFacts, Kernel, KernelFacts, TritonFacts
+from fusewright.ir.kernel import STAGES, CpuFacts, Kernel, KernelFacts, TritonFacts
 
 
 def print_kernel(kernel: Kernel, *, source: bool = True) -> str:
@@ -26,7 +26,8 @@ def print_facts(facts: KernelFacts) -> str:
     match facts:
         case CpuFacts(grain=grain):
             return f"grain {grain}"
-        case TritonFacts(types=types, blocks=blocks, warps=warps, checks_bounds=checks):
+        case TritonFacts(types=types, blocks=blocks, warps=warps, stages=stages):
             sized = ", ".join(f"{name} {size}" for name, size in blocks)
-            asserts = " asserts" if checks else ""
-            return f"warps {warps} blocks [{sized}] types [{', '.join(types)}]{asserts}"
+            staged = "" if stages == STAGES else f" stages {stages}"
+            asserts = " asserts" if facts.checks_bounds else ""
+            return f"warps {warps}{staged} blocks [{sized}] types [{', '.join(types)}]{asserts}"

@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
+from fusewright.ir.kernel import STAGES
 from fusewright.records import record
 from fusewright.runtime.kept_files import KeptFiles
 
@@ -43,6 +44,9 @@ class CompileRequest:
 
     aligned: int
     """How many arguments, the first ones, are pointers to multiples of 16 bytes."""
+
+    stages: int = STAGES
+    """Steps of a loop whose loads are on their way at a time."""
 
     def to_json(self) -> str:
         return json.dumps({name: getattr(self, name) for name in type(self).__annotations__})

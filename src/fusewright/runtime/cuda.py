@@ -22,6 +22,7 @@ import torch
 
 from fusewright import torch_compat
 from fusewright.errors import FusewrightError
+from fusewright.ir.kernel import STAGES
 from fusewright.native import _extension
 from fusewright.progress import DOING
 from fusewright.records import record
@@ -61,6 +62,7 @@ class TritonSource:
     checks_bounds: bool
     """Whether it asserts that indices are in range."""
 
+    stages: int = STAGES
     text: str
     """Triton's, below the loops as comments."""
 
@@ -155,6 +157,7 @@ class CudaKernel:
             architecture=architecture,
             warps=source.warps,
             debug=source.checks_bounds,
+            stages=source.stages,
             aligned=source.tensors if aligned else 0,
         )
         cubin = cubins.read(request)

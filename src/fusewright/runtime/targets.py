@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from fusewright.ir.kernel import CpuFacts, Kernel, TritonFacts
 from fusewright.runtime import cpu, cuda
 from fusewright.runtime.cpu import KernelSource
 from fusewright.runtime.cuda import TritonSource
@@ -17,6 +18,32 @@ work of the launch, and on the CPU the fewest of them worth a thread of their ow
 """
 
 _LOADERS: Final[dict[str, Loader]] = {"cpu": cpu.load_kernels, "triton": cuda.load_kernels}
+
+
+def source_of(kernel: Kernel) -> Source:
+    """A kernel as its loader takes it."""
+    match kernel.facts:
+        case CpuFacts():
+            return KernelSource(
+                language=kernel.language,
+                key=kernel.key,
+                tensors=len(kernel.arguments),
+                sizes=len(kernel.sizes),
+                text=kernel.source,
+            )
+        case TritonFacts(types=types) as facts:
+            names = (*(argument.name for argument in kernel.arguments), *kernel.sizes)
+            return TritonSource(
+                language=kernel.language,
+                key=kernel.key,
+                tensors=len(kernel.arguments),
+                signature=dict(zip(names, types, strict=True)),
+                blocks=dict(facts.blocks),
+                warps=facts.warps,
+                checks_bounds=facts.checks_bounds,
+                stages=facts.stages,
+                text=kernel.source,
+            )
 
 
 def register_loader(name: str, loader: Loader) -> None:

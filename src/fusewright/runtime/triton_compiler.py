@@ -12,6 +12,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, CompiledKernel
 
+from fusewright.ir.kernel import STAGES
 from fusewright.runtime.cubins import CompileRequest, Cubin
 from fusewright.runtime.folders import write_once
 
@@ -47,12 +48,13 @@ def compile_kernel(
     debug: bool = False,
     name: str = "kernel",
     aligned: int = 0,
+    stages: int = STAGES,
 ) -> CompiledKernel:
     """Compile for CUDA compute capability `architecture` (90: H100 and H200).
 
     signature: types of the arguments, block sizes as `constexpr`. debug: keep assertions. name:
     what profilers show. aligned: how many arguments, the first ones, are pointers to multiples of
-    16 bytes.
+    16 bytes. stages: steps of a loop whose loads are on their way at a time.
     """
     function = load_kernel(source, folder, name)
     constants = {(function.arg_names.index(name),): size for name, size in blocks.items()}
@@ -65,6 +67,7 @@ def compile_kernel(
         # Functions of the device library keep subnormal numbers, as those that eager calls do.
         options={
             "num_warps": warps,
+            "num_stages": stages,
             "debug": debug,
             "sanitize_overflow": False,
             "enable_fp_fusion": False,
@@ -87,6 +90,7 @@ def compile_to_cubin(request: CompileRequest, folder: Path) -> Cubin:
         debug=request.debug,
         name=request.name,
         aligned=request.aligned,
+        stages=request.stages,
     )
     metadata = compiled.metadata
     return Cubin(

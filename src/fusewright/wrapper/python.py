@@ -13,7 +13,7 @@ from keyword import iskeyword
 from typing import Any
 
 from fusewright.ir.index import Index
-from fusewright.ir.kernel import CpuFacts, TritonFacts
+from fusewright.ir.kernel import STAGES, CpuFacts, TritonFacts
 from fusewright.ir.lines import (
     Allocate,
     Arena,
@@ -324,13 +324,14 @@ class _PythonEmitter:
         match kernel.facts:
             case CpuFacts(grain=grain):
                 kind, own, trailing = "KernelSource", f"sizes={len(kernel.sizes)}", [str(grain)]
-            case TritonFacts(types=types, blocks=blocks, warps=warps, checks_bounds=checks):
+            case TritonFacts(types=types, blocks=blocks, warps=warps) as facts:
                 names = (*(argument.name for argument in kernel.arguments), *kernel.sizes)
                 signature = dict(zip(names, types, strict=True))
                 own = (
                     f"signature={signature}, blocks={dict(blocks)}, warps={warps}, "
-                    f"checks_bounds={checks}"
+                    f"checks_bounds={facts.checks_bounds}"
                 )
+                own += "" if facts.stages == STAGES else f", stages={facts.stages}"
                 kind, trailing = "TritonSource", []
         self.trailing[kernel.name] = trailing
         self.kernels.append(
