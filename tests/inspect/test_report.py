@@ -122,6 +122,17 @@ def test_times(explanation: Any) -> None:
     assert "a call</h3>" in text
 
 
+def test_a_matrix_product_is_measured_by_its_operations() -> None:
+    linear = torch.nn.Linear(128, 64)
+    explained = fusewright.explain(lambda x: torch.relu(linear(x)))(torch.randn(32, 128))
+    (launch,) = explained.compilations[0].record.launches
+    text = page([explained], time=True)
+    kernel = text[text.index(f'id="{launch.kernel}"') :]
+    (figures,) = re.findall('class="figures">(.*?)</span>', kernel)[:1]
+    assert re.search(r"· [0-9.]+ [GM]FLOP/s · \d+ % of a large product$", figures), figures
+    assert "multiplies and adds 524 kFLOP; reads" in kernel  # 2 * 32 * 128 * 64.
+
+
 def test_nothing_was_compiled() -> None:
     text = page([])
     assert "Nothing was compiled" in text and data_of(text) == []

@@ -5,17 +5,15 @@ they come to what the machine can do, and what would be worth changing.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from math import prod
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final
 
 import torch
 
 from fusewright.inspect.explanation import Explanation
 from fusewright.inspect.machine import copy_bandwidth, product_rate
-from fusewright.ir.group import Group, Reduce
-from fusewright.ir.index import LoopSymbol
-from fusewright.ir.program import Buffer, BufferReference, CallOperator, Layout, ViewReference
+from fusewright.inspect.operations import Operations, operations_of_kernels, operations_of_lines
+from fusewright.ir.dtype import DType
 from fusewright.records import record
 from fusewright.runtime.compiled import Record
 from fusewright.runtime.profiling import Label, Spent
@@ -44,8 +42,8 @@ class CostRow:
     bytes: float
     """Bytes that one call moves; 0 where that is not known."""
 
-    operations: float
-    """Floating-point operations of one call of a product; 0 for others."""
+    operations: Operations | None
+    """The work of one call of a matrix product; None for others."""
 
     @property
     def bytes_per_second(self) -> float:
@@ -53,7 +51,9 @@ class CostRow:
 
     @property
     def operations_per_second(self) -> float:
-        return self.operations * self.count / self.seconds if self.seconds else 0.0
+        if self.operations is None or not self.seconds:
+            return 0.0
+        return self.operations.count * self.count / self.seconds
 
     @property
     def is_copy(self) -> bool:
@@ -67,20 +67,30 @@ class MachineRates:
     """The most that the machine reaches, as measured on it."""
 
     bytes_per_second: float
-    operations_per_second: float
+    operations_per_second: Mapping[DType, float]
+    """By type of a product's operands."""
+
     threads: int
     cores: int
 
     @classmethod
-    def measured(cls) -> MachineRates:
-        """The machine that this runs on, or its GPU where the program has used one."""
+    def measured(cls, dtypes: Iterable[DType]) -> MachineRates:
+        """The machine that this runs on, or its GPU where the program has used one. `dtypes`: of
+        operands of products; of others nothing is measured.
+        """
         device = "cuda" if torch.cuda.is_initialized() else "cpu"
         return cls(
             bytes_per_second=copy_bandwidth(device),
-            operations_per_second=product_rate(device),
+            operations_per_second={dtype: product_rate(device, dtype) for dtype in dtypes},
             threads=torch.get_num_threads(),
             cores=len(os.sched_getaffinity(0)),
         )
+
+
+    def share_of_product(self, cost: CostRow) -> float:
+        """The speed of a matrix product as a share of that of a large one in the same type."""
+        assert cost.operations is not None
+        return cost.operations_per_second / self.operations_per_second[cost.operations.dtype]
 
 
 @record(kw_only=True)
@@ -124,10 +134,13 @@ class Profile:
         if left:
             rest = sum(cost.seconds for cost in left)
             rows.append(f"{len(left)} others take {_seconds(rest)}")
+        products = ", ".join(
+            f"{rate / 1e9:.0f} GFLOP/s in {dtype.torch_name}"
+            for dtype, rate in self.machine.operations_per_second.items()
+        )
         best = (
             f"best: a large copy, {self.machine.bytes_per_second / 1e9:.1f} GB/s (data in caches "
-            f"may be faster); a large product, {self.machine.operations_per_second / 1e9:.0f} "
-            "GFLOP/s"
+            f"may be faster){'; a large product, ' * bool(products)}{products}"
         )
         advice = self.advice()
         suggestions = (
@@ -137,10 +150,10 @@ class Profile:
 
     def _row(self, cost: CostRow) -> str:
         moved = achieved = share = ""
-        if cost.operations:
-            moved = f"{cost.operations / 1e6:.4g} MFLOP"
+        if cost.operations is not None:
+            moved = f"{cost.operations.count / 1e6:.4g} MFLOP"
             achieved = f"{cost.operations_per_second / 1e9:.4g} GFLOP/s"
-            share = f"{cost.operations_per_second / self.machine.operations_per_second:.0%}"
+            share = f"{self.machine.share_of_product(cost):.0%}"
         elif cost.bytes:
             moved = f"{cost.bytes / 1e6:.4g} MB"
             achieved = f"{cost.bytes_per_second / 1e9:.4g} GB/s"
@@ -174,8 +187,8 @@ def profile_of(
     )
     seconds = ended - min(began, default=ended)
     records = list(_records(explanations))
-    moved, of_lines = _bytes_of_kernels(records), _operations_of_lines(records)
-    of_kernels = _operations_of_kernels(records)
+    moved, of_lines = _bytes_of_kernels(records), operations_of_lines(records)
+    of_kernels = operations_of_kernels(records)
     costs = []
     for label, times in spent.items():
         line = (label.operators[:1], label.places[:1])
@@ -186,7 +199,7 @@ def profile_of(
                 count=times.count,
                 seconds=times.seconds,
                 bytes=moved.get(label.kernel, 0.0),
-                operations=of_call or 0.0,
+                operations=of_call,
             )
         )
     return Profile(
@@ -196,7 +209,9 @@ def profile_of(
             sum(explanation.stage_seconds.values()) for explanation in explanations
         ),
         explanations=tuple(explanations),
-        machine=MachineRates.measured(),
+        machine=MachineRates.measured(
+            dict.fromkeys(cost.operations.dtype for cost in costs if cost.operations is not None)
+        ),
     )
 
 
@@ -217,103 +232,6 @@ def _bytes_of_kernels(records: Sequence[Record]) -> dict[str, float]:
         for launch in graph_record.launches:
             totals.setdefault(launch.kernel, []).append(launch.bytes_read + launch.bytes_written)
     return {kernel: sum(moved) / len(moved) for kernel, moved in totals.items()}
-
-
-def _operations_of_kernels(records: Sequence[Record]) -> dict[str, float]:
-    """By kernel that holds matrix products, their operations in a launch, on average."""
-    totals: dict[str, list[int]] = {}
-    for graph_record in records:
-        groups = (work for work in graph_record.schedule.works if isinstance(work, Group))
-        for group, launch in zip(groups, graph_record.launches, strict=True):
-            count = _operations_of_group(group, graph_record.program.hints)
-            if count:
-                totals.setdefault(launch.kernel, []).append(count)
-    return {kernel: sum(counts) / len(counts) for kernel, counts in totals.items()}
-
-
-def _operations_of_group(group: Group, hints: Mapping[str, int | float]) -> int:
-    """Two for each pair of numbers that a product of the group multiplies."""
-
-    def points(loops: Sequence[LoopSymbol]) -> int:
-        return prod(loop.extent.evaluate(hints) for loop in loops)
-
-    products = (
-        2 * points((*group.outer, *stage.inner))
-        for stage in group.stages
-        for action in stage.actions
-        if isinstance(action, Reduce) and action.kind == "dot"
-    )
-    return sum(products)
-
-
-# Products -----------------------------------------------------------------------------------------
-
-Place = tuple[tuple[str, ...], tuple[tuple[str, int], ...]]
-"""An operator, and the first of the user's lines that it is for."""
-
-
-def _operations_of_lines(records: Sequence[Record]) -> dict[Place, float]:
-    """By line, the floating-point operations of a call of a product, on average."""
-    totals: dict[Place, list[float]] = {}
-    for graph_record in records:
-        program = graph_record.program
-        buffers, hints = program.buffers(), program.hints
-        for statement in program.statements:
-            if not isinstance(statement, CallOperator) or not statement.outputs:
-                continue
-            count = operations(statement, buffers, hints)
-            origins = program.origins.get(statement.outputs[0].name, ())
-            if count and origins:
-                first = origins[0]
-                places = ((first.file, first.line),) if first.file else ()
-                totals.setdefault(((first.operator,), places), []).append(count)
-    return {key: sum(counts) / len(counts) for key, counts in totals.items()}
-
-
-def operations(
-    call: CallOperator, buffers: Mapping[str, Buffer], hints: Mapping[str, int | float]
-) -> float:
-    """Floating-point operations of a product; 0 for other operators."""
-    rule = _PRODUCTS.get(call.operator.split(".")[1])
-    if rule is None:
-        return 0.0
-    sizes = [_sizes(operand, buffers, hints) for operand in call.arguments]
-    output = [size.evaluate(hints) for size in call.outputs[0].layout.size]
-    try:
-        return float(rule(sizes, output))
-    except (IndexError, TypeError):
-        return 0.0
-
-
-def _sizes(
-    operand: Any, buffers: Mapping[str, Buffer], hints: Mapping[str, int | float]
-) -> list[int]:
-    match operand:
-        case BufferReference(name=name) if name in buffers:
-            layout: Layout = buffers[name].layout
-        case ViewReference(layout=layout):
-            pass
-        case _:
-            return []
-    return [size.evaluate(hints) for size in layout.size]
-
-
-def _attention(sizes: list[list[int]], output: list[int]) -> int:
-    query, key = sizes[0], sizes[1]
-    return 4 * prod(query) * key[-2]
-
-
-_PRODUCTS: Final[dict[str, Callable[[list[list[int]], list[int]], int]]] = {
-    "mm": lambda sizes, output: 2 * prod(sizes[0]) * sizes[1][-1],
-    "bmm": lambda sizes, output: 2 * prod(sizes[0]) * sizes[1][-1],
-    "addmm": lambda sizes, output: 2 * prod(sizes[1]) * sizes[2][-1],
-    "baddbmm": lambda sizes, output: 2 * prod(sizes[1]) * sizes[2][-1],
-    "convolution": lambda sizes, output: 2 * prod(output) * prod(sizes[1][1:]),
-    "_scaled_dot_product_flash_attention_for_cpu": _attention,
-    "_scaled_dot_product_flash_attention": _attention,
-    "_scaled_dot_product_efficient_attention": _attention,
-}
-"""By operator: operations, of the sizes of its arguments and of its result."""
 
 
 # Advice -------------------------------------------------------------------------------------------
@@ -352,11 +270,10 @@ def _recompiles(profile: Profile) -> Iterator[str]:
 
 
 def _slow_products(profile: Profile) -> Iterator[str]:
-    best = profile.machine.operations_per_second
     slow = [
         cost
         for cost in profile.costs[:SHOWN]
-        if cost.operations and cost.operations_per_second < SLOW_PRODUCT * best
+        if cost.operations is not None and profile.machine.share_of_product(cost) < SLOW_PRODUCT
     ]
     seconds = sum(cost.seconds for cost in slow)
     if slow and seconds > 0.2 * profile.compiled_seconds:
@@ -392,7 +309,7 @@ def _slow_kernels(profile: Profile) -> Iterator[str]:
         cost
         for cost in profile.costs[:SHOWN]
         if cost.label.kernel
-        and not cost.operations
+        and cost.operations is None
         and cost.bytes >= LARGE_LAUNCH
         and cost.bytes_per_second < SLOW_KERNEL * best
         and cost.seconds > 0.05 * profile.compiled_seconds

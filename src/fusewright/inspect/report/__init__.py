@@ -56,6 +56,7 @@ def page(explanations: Sequence[Explanation], *, title: str = "", time: bool = F
     )
     environment.filters.update(
         bytes=bytes_text,
+        operations=operations_text,
         seconds=seconds_text,
         short=shorten_paths,
         kernel=short_kernel,
@@ -114,10 +115,19 @@ def with_plural(count: int, thing: str, plural: str = "s") -> str:
 
 def bytes_text(count: float) -> str:
     """`12.3 MB`."""
-    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+    return _scaled(count, "B")
+
+
+def operations_text(count: float) -> str:
+    """`12.3 GFLOP`."""
+    return _scaled(count, "FLOP")
+
+
+def _scaled(count: float, unit: str) -> str:
+    for prefix, size in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if count >= size:
-            return f"{count / size:.3g} {unit}"
-    return f"{count:.0f} B"
+            return f"{count / size:.3g} {prefix}{unit}"
+    return f"{count:.0f} {unit}"
 
 
 def seconds_text(seconds: float) -> str:

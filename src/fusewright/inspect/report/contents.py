@@ -9,6 +9,8 @@ from typing import Any
 from fusewright.compilation import Compilation
 from fusewright.events import BackendFailed, RanEagerly
 from fusewright.inspect.explanation import Explanation, GuardReport, shorten_paths
+from fusewright.inspect.machine import product_rate
+from fusewright.inspect.operations import operations_of_group
 from fusewright.inspect.report.graphs import pictures, shape_of, short_operator
 from fusewright.inspect.report.memory import memory_plan
 from fusewright.inspect.report.sources import LineMark, Marks, is_users
@@ -71,8 +73,14 @@ class KernelShown:
     """By file, line and its text: the operators that come from there."""
 
     modules: dict[str, None] = field(default_factory=dict)
+    operations: float = 0.0
+    """Of matrix products in all launches."""
+
     seconds: float | None = None
-    copy_seconds: float | None = None
+    best_seconds: float | None = None
+    """Time of what takes at least as long: large products of as many operations, or, for kernels
+    without products, copies of as many bytes.
+    """
 
     @property
     def bytes(self) -> int:
@@ -80,10 +88,10 @@ class KernelShown:
 
     @property
     def share(self) -> float | None:
-        """Its speed as a share of that of a copy that moves as many bytes."""
-        if not self.seconds or self.copy_seconds is None:
+        """Its speed as a share of the best."""
+        if not self.seconds or self.best_seconds is None:
             return None
-        return self.copy_seconds / self.seconds
+        return self.best_seconds / self.seconds
 
 
 @record(kw_only=True)
@@ -360,11 +368,19 @@ def _add_kernels(
                 shown.lines.setdefault(key, set()).add(short_operator(origin.operator))
             if origin.module_path:
                 shown.modules[origin.module_path] = None
+        operations = operations_of_group(step, graph_record.program.hints)
         part = timed.get(launch.kernel)
         if part is not None and launch.kernel not in seen:
             seen.add(launch.kernel)
             shown.seconds = (shown.seconds or 0.0) + part.seconds
-            shown.copy_seconds = (shown.copy_seconds or 0.0) + (part.copy_seconds or 0.0)
+            if operations is None:
+                shown.best_seconds = (shown.best_seconds or 0.0) + (part.copy_seconds or 0.0)
+        if operations is not None:
+            shown.operations += operations.count
+            if part is not None:
+                device = step.device.partition(":")[0]
+                seconds = operations.count / product_rate(device, operations.dtype)
+                shown.best_seconds = (shown.best_seconds or 0.0) + seconds
 
 
 def short_kernel(name: str) -> str:
