@@ -111,7 +111,8 @@ def test_the_table() -> None:
     text = told(*parts, cost("aten.mm.default", 0.01, operations=GIGA, count=1))
     assert text.count("cpu_k") == 10 and "3 others take" in text
     assert re.search(r"cpu_k0_ff +100 +90 ms +9.0% +900 µs +1 MB +1.111 GB/s +11%", text)
-    assert "best: a large copy, 10.0 GB/s" in text and "a large product, 100 GFLOP/s in float32" in text
+    assert "best: a large copy, 10.0 GB/s" in text
+    assert "a large product, 100 GFLOP/s in float32" in text
 
 
 @pytest.mark.parametrize(

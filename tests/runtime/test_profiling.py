@@ -109,6 +109,70 @@ def test_exceptions_of_kernels_stay() -> None:
     assert sum(one.count for one in spent.values()) >= 1
 
 
+class PretendedNvtx:
+    """NVTX as torch calls it, for torch without CUDA."""
+
+    def __init__(self) -> None:
+        self.open: dict[int, list[str]] = {}
+        self.ended: list[str] = []
+
+    def markA(self, text: str) -> None:
+        pass
+
+    def rangePushA(self, text: str) -> int:
+        ranges = self.open.setdefault(threading.get_ident(), [])
+        ranges.append(text)
+        return len(ranges)
+
+    def rangePop(self) -> int:
+        ranges = self.open[threading.get_ident()]
+        self.ended.append(ranges.pop())
+        return len(ranges)
+
+
+def test_ranges_of_nvtx(monkeypatch: pytest.MonkeyPatch) -> None:
+    nvtx = PretendedNvtx()
+    monkeypatch.setattr(torch.cuda.nvtx, "_nvtx", nvtx)
+    monkeypatch.setenv("FUSEWRIGHT_NVTX", "1")
+    compiled = fusewright.compile(program, options=STRICT)
+    fails = fusewright.compile(picks, options=STRICT)
+    fails(X, torch.tensor([0]))
+    compiled(X)
+    assert nvtx.ended == []
+    profiling.tell_profilers()
+    try:
+        thread = threading.Thread(target=lambda: compiled(X))
+        thread.start()
+        thread.join()
+        shown = events_of(lambda: compiled(X))
+        with recording() as spent:
+            compiled(X)
+        with pytest.raises(IndexError):
+            fails(X, torch.tensor([7]))
+    finally:
+        monkeypatch.delenv("FUSEWRIGHT_NVTX")
+        profiling.tell_profilers()
+    compiled(X)
+    labels = [label.text for label in spent]
+    assert nvtx.ended[: 2 * len(labels)] == labels * 2, "not while times are added up"
+    assert len(nvtx.ended) == 2 * len(labels) + 1, "the kernel that raised has an end"
+    assert len(nvtx.open) == 2 and not any(nvtx.open.values()), "two threads, nothing left open"
+    assert set(labels) <= set(shown), "torch's profiler is told, too"
+    assert any(f"test_profiling.py:{LINE + 1}" in label for label in labels)
+
+
+def test_torch_without_nvtx_is_told_of_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_mark(text: str) -> None:
+        raise RuntimeError("NVTX functions not installed")
+
+    monkeypatch.setattr(torch.cuda.nvtx, "mark", no_mark)
+    monkeypatch.setenv("FUSEWRIGHT_NVTX", "1")
+    with pytest.warns(RuntimeWarning, match="FUSEWRIGHT_NVTX=1 makes no ranges here"):
+        profiling.tell_profilers()
+    compiled = fusewright.compile(program, options=STRICT)
+    torch.testing.assert_close(compiled(X), program(X))
+
+
 def test_times_are_added_up() -> None:
     compiled = fusewright.compile(program, options=STRICT)
     compiled(X)

@@ -86,7 +86,6 @@ class MachineRates:
             cores=len(os.sched_getaffinity(0)),
         )
 
-
     def share_of_product(self, cost: CostRow) -> float:
         """The speed of a matrix product as a share of that of a large one in the same type."""
         assert cost.operations is not None

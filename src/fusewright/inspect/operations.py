@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 from fusewright.ir.dtype import DType
 from fusewright.ir.group import Group, Reduce
 from fusewright.ir.index import LoopSymbol
-from fusewright.ir.products import DOT, matrix_product, load_of
+from fusewright.ir.products import DOT, load_of, matrix_product
 from fusewright.ir.program import Buffer, BufferReference, CallOperator, Layout, ViewReference
 from fusewright.records import record
 from fusewright.runtime.compiled import Record

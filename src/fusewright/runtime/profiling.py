@@ -3,6 +3,10 @@
 While torch's profiler is on, or `recording` lasts, the C function that runs a native plan calls
 `begin` ahead of each. The lines stand as comments in the plan's readable twin, which is read then;
 otherwise nothing is done, and a call asks one question.
+
+With `FUSEWRIGHT_NVTX=1` each is an NVTX range, too, which NVIDIA's tools show beside what the GPU
+does: `torch.autograd.profiler.emit_nvtx` has the same ranges among those of all of eager's
+operators.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ import linecache
 import os
 import re
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -24,6 +29,8 @@ from fusewright.records import record
 
 PLACES: Final = 3
 """Lines that a label names at most."""
+
+NVTX_SWITCH: Final = "FUSEWRIGHT_NVTX"
 
 _COMMENT: Final = re.compile(r"\s*# (\S+)(?: at (.+):(\d+))?\s*$")
 """A line of a generated module that says where the next one comes from."""
@@ -85,6 +92,45 @@ def begin(file: str | None, line: int, kernel: Any) -> Any:
     return guard
 
 
+class _Range:
+    """An NVTX range of the current thread, and what torch's profiler is told meanwhile."""
+
+    def __init__(self, text: str) -> None:
+        self._guard = torch_compat.RecordFunction(text)
+        self._guard.__enter__()
+        torch.cuda.nvtx.range_push(text)
+
+    def __exit__(self, *exception: object) -> None:
+        torch.cuda.nvtx.range_pop()
+        self._guard.__exit__(None, None, None)
+
+
+def _begin_range(file: str | None, line: int, kernel: Any) -> Any:
+    label = label_of(file, line, _kernel_name(kernel))
+    return None if label is None else _Range(label.text)
+
+
+def tell_profilers() -> None:
+    """Have profilers told of kernels and library calls from now on: torch's while it is on, and
+    NVIDIA's tools where the environment asks for that.
+    """
+    if os.environ.get(NVTX_SWITCH) == "1" and _has_nvtx():
+        native.set_profiler(_begin_range, True)
+    else:
+        native.set_profiler(begin, False)
+
+
+def _has_nvtx() -> bool:
+    """Whether this torch can make NVTX ranges; else a warning says so."""
+    try:
+        torch.cuda.nvtx.mark("fusewright")  # type: ignore[no-untyped-call]
+    except RuntimeError as error:
+        message = f"fusewright: {NVTX_SWITCH}=1 makes no ranges here: torch's answer is {error}"
+        warnings.warn(message, RuntimeWarning, stacklevel=2)
+        return False
+    return True
+
+
 @record(frozen=False)
 class Spent:
     """Calls of one kernel or library call, and their time."""
@@ -108,7 +154,7 @@ def recording() -> Iterator[dict[Label, Spent]]:
     try:
         yield spent
     finally:
-        native.set_profiler(begin, False)
+        tell_profilers()
 
 
 class _Watch:
@@ -129,4 +175,4 @@ class _Watch:
         self._spent.count += 1
 
 
-native.set_profiler(begin, False)
+tell_profilers()
