@@ -123,7 +123,7 @@ def tell_profilers() -> None:
 def _has_nvtx() -> bool:
     """Whether this torch can make NVTX ranges; else a warning says so."""
     try:
-        torch.cuda.nvtx.mark("fusewright")  # type: ignore[no-untyped-call]
+        torch.cuda.nvtx.mark("fusewright")
     except RuntimeError as error:
         message = f"fusewright: {NVTX_SWITCH}=1 makes no ranges here: torch's answer is {error}"
         warnings.warn(message, RuntimeWarning, stacklevel=2)
