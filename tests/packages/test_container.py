@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
+import shutil
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -87,9 +92,41 @@ def test_nothing_is_left_where_writing_fails(tmp_path: Path) -> None:
         written(tmp_path / "no" / "folder")
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux")
-def test_a_full_disk_leaves_no_half_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "fsync", lambda descriptor: (_ for _ in ()).throw(OSError(28, "full")))
-    with pytest.raises(OSError, match="full"):
-        written(tmp_path / "p")
-    assert os.listdir(tmp_path) == []
+WRITER = """
+import os, sys
+from pathlib import Path
+from fusewright.packages.container import write_package
+
+if os.geteuid() == 0 and sys.argv[2] == "as nobody":
+    os.setresuid(65534, 65534, 65534)
+try:
+    write_package(Path(sys.argv[1]), {}, [("a", bytes(1 << 20))], b"")
+except OSError as error:
+    print(type(error).__name__, error.errno)
+"""
+
+
+def test_a_full_disk_leaves_no_half_file(tmp_path: Path) -> None:
+    """The folder is a disk of 64 KiB; the file that was there stays."""
+    shell = (
+        'mount -t tmpfs -o size=64k none "$1" && echo old > "$1/p" && '
+        '"$2" -c "$3" "$1/p" "" && ls -A "$1" && cat "$1/p"'
+    )
+    arguments = ["sh", "-c", shell, "sh", tmp_path, sys.executable, WRITER]
+    alone = ["unshare", "--user", "--map-root-user", "--mount"]
+    if shutil.which("unshare") is None or subprocess.run([*alone, "true"], check=False).returncode:
+        pytest.skip("needs a mount of its own")
+    done = subprocess.run([*alone, *arguments], capture_output=True, text=True, check=True)
+    assert done.stdout == f"OSError {errno.ENOSPC}\np\nold\n"
+
+
+def test_a_folder_without_permission_is_left_alone() -> None:
+    with tempfile.TemporaryDirectory() as name:  # that of other tests is closed to nobody
+        folder = Path(name)
+        (folder / "p").write_text("old")
+        folder.chmod(0o555)
+        arguments = [sys.executable, "-c", WRITER, folder / "p", "as nobody"]
+        done = subprocess.run(arguments, capture_output=True, text=True, check=True, cwd="/")
+        assert done.stdout == f"PermissionError {errno.EACCES}\n"
+        assert os.listdir(folder) == ["p"] and (folder / "p").read_text() == "old"
+        folder.chmod(0o700)
