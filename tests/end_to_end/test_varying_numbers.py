@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 import fusewright
 from fusewright.api import compilations
-from fusewright.ir.ops import FUNCTIONS_OF_ONE
+from fusewright.number_functions import FUNCTIONS_OF_ONE
 
 Program = Callable[[Tensor, Any], Any]
 

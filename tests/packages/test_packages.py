@@ -350,12 +350,130 @@ def test_sizes_among_results(tmp_path: Path) -> None:
         same(package(torch.ones(rows, 3)), function(torch.ones(rows, 3)))
 
 
+# Writes -----------------------------------------------------------------------------------------
+
+
+class Counter(torch.nn.Module):
+    """Writes to a buffer, to an argument, and to one through a view; returns two of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = torch.nn.Buffer(torch.zeros(2))
+        self.mean = torch.nn.Buffer(torch.zeros(4))
+
+    def forward(self, x: torch.Tensor, cache: torch.Tensor) -> Any:
+        self.calls += 1
+        self.mean.lerp_(x.mean(0), 0.25)
+        cache[1].copy_(x[0] * self.calls[0])
+        x.mul_(2).sub_(self.mean)
+        return x, x.t(), cache.sum(), self.mean * 1
+
+
+@pytest.mark.parametrize("stored", [True, False], ids=["stored weights", "shared weights"])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_writes_are_eagers(stored: bool, transposed: bool, tmp_path: Path) -> None:
+    """To arguments, also those that are laid out otherwise, and to buffers, call after call."""
+    own, shared = Counter().eval(), Counter().eval()
+    inputs = (torch.ones(3, 4), torch.zeros(2, 4))
+    path = fusewright.aot_compile(own, inputs, None, tmp_path / "p")
+    assert own.calls.tolist() == [0, 0] and inputs[1].count_nonzero() == 0
+    package = fusewright.load(path, weights=None if stored else shared)
+    for step in range(3):
+        torch.manual_seed(step)
+        x = torch.randn(4, 3).t() if transposed else torch.randn(3, 4)
+        cache = torch.randn(2, 4)
+        ours, version = (
+            (x.clone(memory_format=torch.preserve_format), cache.clone()),
+            cache._version,
+        )
+        with torch.no_grad():
+            expected = own(x, cache)
+        results = package(*ours)
+        same(results, expected)
+        same(ours, (x, cache))
+        assert results[0] is ours[0] and ours[1]._version > 0 and cache._version > version
+        if not transposed:
+            assert results[1].data_ptr() == ours[0].data_ptr()
+    assert stored == (shared.calls.tolist() == [0, 0])
+    same(package.weights["calls"], own.calls)
+
+
+def test_memory_that_is_written_is_not_shared(tmp_path: Path) -> None:
+    path = fusewright.aot_compile(
+        writes_to_shared, (torch.ones(3), torch.ones(3)), None, tmp_path / "p"
+    )
+    package = fusewright.load(path)
+    x = torch.arange(6.0)
+    same(package(x[:3], x[3:]), torch.tensor([3.0, 5.0, 7.0]))
+    for y in (x[:3], x[1:4]):
+        with pytest.raises(WrongArgument, match="argument x is written to, and argument y lies in"):
+            package(x[:3], y)
+    assert x.tolist() == [3.0, 5.0, 7.0, 3.0, 4.0, 5.0]
+    with pytest.raises(Unsupported, match="writes to memory that two of its tensors share"):
+        fusewright.aot_compile(writes_to_shared, (x[:3], x[1:4]), None, tmp_path / "p")
+
+
+def test_one_tensor_at_two_places_stands_for_two(tmp_path: Path) -> None:
+    """Also one that is a weight, too: a package is made for any tensors of that kind."""
+    x, y, weight = torch.rand(3, 3), torch.rand(3, 3), torch.nn.Linear(3, 3).eval()
+    path = fusewright.aot_compile(lambda x, y: x - y, (x, x), None, tmp_path / "p")
+    package = fusewright.load(path)
+    same(package(x, y), x - y)
+    given = weight.weight.detach()
+    function = lambda x: torch.nn.functional.linear(x, given)  # noqa: E731
+    package = fusewright.load(fusewright.aot_compile(function, (given,), None, tmp_path / "q"))
+    same(package(y), y @ given.t())
+
+
+# Conditions and loops ---------------------------------------------------------------------------
+
+
+class Branches(torch.nn.Module):
+    """Conditions, one in another, and a loop; with weights, constants and sizes that vary."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.small = torch.nn.Linear(4, 4)
+        self.large = torch.nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor, steps: torch.Tensor) -> Any:
+        def inner(x: torch.Tensor) -> torch.Tensor:
+            return torch.cond(x.max() > 3, lambda x: x.softmax(0), lambda x: x.sort(0)[0], (x,))
+
+        def outer(x: torch.Tensor) -> torch.Tensor:
+            return self.small(x) * torch.tensor([1.0, 2.0, 3.0, 4.0])
+
+        y = torch.cond(x.sum() > 0, inner, outer, (x,))
+        count, y = torch._higher_order_ops.while_loop(
+            lambda count, y: count < steps, lambda count, y: (count + 1, self.large(y).relu()),
+            (torch.zeros((), dtype=torch.int64), y),
+        )  # fmt: skip
+        return y, count
+
+
+def test_conditions_and_loops_are_eagers(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = Branches().eval()
+    inputs = (torch.randn(5, 4), torch.tensor(2))
+    path = fusewright.aot_compile(
+        model, inputs, None, tmp_path / "p", dynamic_shapes={"x": {0: DIM("rows")}, "steps": None}
+    )
+    package = fusewright.load(path)
+    for rows, shift, steps in ((5, 0.5, 2), (3, 9.0, 0), (7, -3.0, 3), (2, 5.0, 1)):
+        x = torch.randn(rows, 4) + shift
+        with torch.no_grad():
+            same(package(x, torch.tensor(steps)), model(x, torch.tensor(steps)))
+
+
 # Refusals ---------------------------------------------------------------------------------------
 
 
-def writes(x: torch.Tensor) -> torch.Tensor:
-    x.add_(1)
-    return x * 2
+def resizes(x: torch.Tensor) -> torch.Tensor:
+    return x.unsqueeze_(0)
+
+
+def writes_to_shared(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return x.add_(y)
 
 
 def branches(x: torch.Tensor) -> torch.Tensor:
@@ -365,7 +483,7 @@ def branches(x: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize(
     ("function", "words"),
     [
-        (writes, r"writes to a tensor that it was given.*\n.*return the new value"),
+        (resizes, r"changes the size of a tensor that it was given.*\n.*return the new value"),
         (branches, r"test_packages.py:\d+  return x \+ 1 if x.sum"),
         (lambda x: object(), "the result is an object of class object, which no package returns"),
         (torch.nn.Dropout(), "a package does not train, and the module is in training mode"),

@@ -26,6 +26,7 @@ from fusewright.aot.specs import (
     ViewOf,
 )
 from fusewright.errors import note_partial_write
+from fusewright.runtime.layouts import write_into
 
 if TYPE_CHECKING:
     from fusewright.aot.graph import AtenGraph
@@ -149,9 +150,9 @@ def _write(
             for index, value in copies:
                 if index in history:
                     with torch.enable_grad():
-                        _copy(inputs[index], value)
+                        write_into(inputs[index], value)
                 else:
-                    _copy(inputs[index], value)
+                    write_into(inputs[index], value)
                 count += 1
     except Exception as error:
         if in_place or count:
@@ -186,14 +187,6 @@ def _on_one_gpu(
     return [
         ([inputs[index] for index, _ in group], [member for _, member in group]) for group in large
     ]
-
-
-def _copy(target: torch.Tensor, value: torch.Tensor) -> None:
-    """Copy `value` into `target`; once, where several elements of that are one in memory."""
-    if 0 in target.stride():
-        once = tuple([slice(0, 1) if step == 0 else slice(None) for step in target.stride()])
-        target, value = target[once], value[once]
-    target.copy_(value)
 
 
 def _inputs_needed_afterwards(graph: AtenGraph) -> tuple[int, ...]:

@@ -84,6 +84,8 @@ def pending_writes(machine: Machine) -> list[Write]:
                         writes.append(Write(owner, name, value))
                 if isinstance(owner, SetValue) and owner.members.keys() == set(owner.object):
                     continue
+                if isinstance(owner, DictValue) and owner.is_as_before():
+                    continue
                 if getattr(owner, "changed", False):
                     if isinstance(owner, DictValue) and owner.is_rewritten():
                         owner.entries(machine)

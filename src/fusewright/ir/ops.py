@@ -9,9 +9,6 @@ torch's meaning is the one here.
 
 from __future__ import annotations
 
-import math
-import operator
-from collections.abc import Callable
 from enum import Enum, auto
 
 from fusewright.records import record, replace
@@ -146,31 +143,3 @@ REDUCTION_KINDS: dict[str, str] = {
     "xor": "bitwise exclusive or",
     "welford": "two results: mean, and sum of squared deviations from it",
 }
-
-FUNCTIONS_OF_ONE = (
-    "sqrt", "fabs", "floor", "trunc", "rint", "exp", "expm1", "log", "log1p", "log2", "log10",
-    "sin", "cos", "tan", "sinh", "cosh", "tanh", "asin", "acos", "atan",
-)  # fmt: skip
-"""Functions of one real number, named as in C; in the order of native/guard_sizes.c."""
-
-NUMBER_FUNCTIONS: dict[str, Callable[..., float]] = {
-    "float": float,
-    "add": operator.add,
-    "sub": operator.sub,
-    "mul": operator.mul,
-    "truediv": operator.truediv,
-    "pow": operator.pow,
-    "floordiv": operator.floordiv,
-    "mod": operator.mod,
-    "neg": operator.neg,
-    "min": min,
-    "max": max,
-    "atan2": math.atan2,
-    "copysign": math.copysign,
-    "fmod": math.fmod,
-    **{name: getattr(math, name) for name in FUNCTIONS_OF_ONE if name != "rint"},
-    "floor": lambda number: float(math.floor(number)),
-    "trunc": lambda number: float(math.trunc(number)),
-    "rint": lambda number: float(round(number)),
-}
-"""By name, what computes a real number from numbers, as the program's own Python does."""

@@ -318,7 +318,7 @@ class ComputeNumber:
     """The symbol that stands for it."""
 
     function: str
-    """A key of `ops.NUMBER_FUNCTIONS`."""
+    """A key of `number_functions.NUMBER_FUNCTIONS`."""
 
     arguments: tuple[Operand, ...]
 

@@ -18,7 +18,6 @@ import torch
 from fusewright import philox
 from fusewright.ir.dtype import DType
 from fusewright.ir.index import Compound, Index, LoopSymbol, Symbol
-from fusewright.ir.ops import NUMBER_FUNCTIONS
 from fusewright.ir.program import (
     Body,
     Buffer,
@@ -55,6 +54,7 @@ from fusewright.ir.value import (
     Random,
     Value,
 )
+from fusewright.number_functions import NUMBER_FUNCTIONS
 from fusewright.records import field, record
 
 Tensor = torch.Tensor

@@ -37,7 +37,7 @@ from fusewright.ir.forms import (
     print_lines,
 )
 from fusewright.ir.index import Atom, Index, Symbol
-from fusewright.ir.lines import CallProgram, Line
+from fusewright.ir.lines import CallProgram, DefineKernel, Line
 from fusewright.ir.relations import Relation
 from fusewright.packages.constants import constant_row
 from fusewright.packages.container import Section, write_package
@@ -47,8 +47,9 @@ from fusewright.packages.standalone import NotStandalone, standalone_section
 from fusewright.packages.structure import CannotDescribe, Description, describe, leaves_of
 from fusewright.pipeline import GeneratedCode, generate_code
 from fusewright.runtime.llvm_engine import MachineCodeCompiler, cpu_target
+from fusewright.runtime.native_plan import NativePlan
 from fusewright.symbolic.nodes import index_of
-from fusewright.torch_compat.trees import map_tree
+from fusewright.torch_compat.trees import flatten_tree, map_tree
 from fusewright.torch_version import version_of
 from fusewright.wrapper import pack_native
 
@@ -88,7 +89,7 @@ def aot_compile(
     best by default. `key`: signs the package.
 
     Raises: `Unsupported`, which names the line, for what would break the graph, and for a program
-    that trains, writes to tensors that it was given or returns what no package holds; `WrongShape`
+    that trains, changes objects or returns what no package holds; `WrongShape`
     where `dynamic_shapes` is wrong; PackageRefused on another architecture than x86-64; OSError
     where the file cannot be written.
     """
@@ -176,7 +177,7 @@ class _Builder:
         assert graph is not None
         call.assume_no_more()
         described = call.described(graph, self._weight)
-        self._entries[name] = {**described, "constants": self._constants(name, graph)}
+        self._entries[name] = {**described, "constants": self._constants(name, code)}
 
     def _weight(self, tensor: torch.Tensor) -> str:
         """The name of a tensor that is no argument."""
@@ -184,30 +185,27 @@ class _Builder:
         self._weights[name] = tensor.detach()
         return name
 
-    def _constants(self, name: str, graph: AtenGraph) -> list[dict[str, Any]]:
+    def _constants(self, name: str, code: GeneratedCode) -> list[dict[str, Any]]:
         rows = []
-        for constant, tensor in graph.constants.items():
+        for constant, tensor in code.constants.items():
             rows.append(_tensor_row(constant, tensor))
             self.sections.append((f"{name}.constant.{constant}", _memory_of(tensor)))
         return rows
 
     def _add_code(self, entry: str, level: str, code: GeneratedCode, place: Location) -> None:
         """The plan and machine code of an entry point, for one level of processors."""
-        plan = pack_native(code.lines, code.emitted.places, code.order)
+        emitted = code.emitted
+        plan = pack_native(code.lines, emitted.places, code.order, emitted.places_of_blocks)
         _refuse_lines(code.lines, place)
-        kernels = code.kernels.definitions
+        kernels = [line.kernel for line in code.lines if isinstance(line, DefineKernel)]
         if any(kernel.language != "cpu" for kernel in kernels):
             raise Unsupported("a package holds code for the CPU alone", place)
         try:
-            constants = [constant_row(text) for text in plan.constants]
+            rows = _plan_rows(plan)
         except CannotDescribe as error:
             raise Unsupported(f"{error} cannot be packaged", place) from None
         data = {
-            "inputs": plan.inputs,
-            "slots": plan.slots,
-            "numbers": plan.numbers,
-            "constants": constants,
-            "operations": plan.operations,
+            **rows,
             "kernels": [
                 {
                     "name": kernel.name,
@@ -233,10 +231,11 @@ class _Call:
 
     def __init__(self, entry: EntryPoint, options: dict[str, Any]) -> None:
         self.target = original_of(entry.target)
-        self._args, self._kwargs = tuple(entry.args), dict(entry.kwargs or {})
+        given = tuple(entry.args), dict(entry.kwargs or {})
+        self._args, self._kwargs = map_tree(_own_tensor, given)
         function, arguments, keywords = root_call(self.target, self._args, self._kwargs)
         self.place = place_of(self.target, function)
-        self._refuse_training()
+        self._refuse_training(given)
         bound = inspect.signature(function).bind(*arguments, **keywords)
         bound.apply_defaults()
         self._locals = bound.arguments
@@ -248,12 +247,12 @@ class _Call:
 
         self._parameters: list[tuple[inspect.Parameter, Description | None]] = []
 
-    def _refuse_training(self) -> None:
+    def _refuse_training(self, given: Any) -> None:
         module = getattr(self.target, "__self__", self.target)
         if isinstance(module, torch.nn.Module) and module.training:
             what = "a package does not train, and the module is in training mode"
             raise Unsupported(what, self.place, "call eval() of it first")
-        leaves = [*self._args, *self._kwargs.values()]
+        leaves, _ = flatten_tree(given)
         if any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in leaves):
             what = "a package computes no gradients, and an argument requires them"
             raise Unsupported(what, self.place, "detach it")
@@ -321,6 +320,9 @@ class _Call:
     def _leaf(self, value: Any) -> int | None:
         if not isinstance(value, torch.Tensor):
             return None
+        if any(value is leaf for leaf in self.leaves):
+            what = "one tensor stands at two places among the arguments"
+            raise Unsupported(what, self.place, "pass two, or pass it once")
         self.leaves.append(value)
         return len(self.leaves) - 1
 
@@ -448,7 +450,7 @@ class _Call:
         except CannotDescribe as error:
             what = f"{error}, which no package returns"
             raise Unsupported(what, self.place, "return tensors and constants") from None
-        return {"results": recipes, "structure": structure}
+        return {"results": recipes, "structure": structure, "writes": _writes(graph, inputs)}
 
     def _result(self, values: Sequence[Any]) -> Any:
         """The result of the call, with stand-ins for tensors, so that sizes are symbols in it."""
@@ -492,18 +494,52 @@ class _Call:
         raise Unsupported(what, self.place, "return a copy of it")
 
 
+def _own_tensor(value: Any) -> Any:
+    """A tensor of its own for each place among the arguments: a package is not made for one that
+    stands at two of them, or is a weight as well.
+    """
+    return value.data if isinstance(value, torch.Tensor) else value
+
+
 def _extent(number: int | specs.FromGraph) -> int | list[int]:
     """A number of a view; in a list, the position of the output that it is."""
     return [number.position] if isinstance(number, specs.FromGraph) else number
 
 
+def _writes(graph: AtenGraph, inputs: Sequence[Sequence[Any]]) -> list[list[Any]]:
+    """Tensors that the call was given and writes to, as a result's recipe names them; the output
+    that is the new value; and whether autograd counts the write.
+    """
+    rows = []
+    for output, index in enumerate(graph.mutated_inputs):
+        kind, number = inputs[index]
+        recipe = ["leaf", number] if kind == "leaf" else ["weight", index]
+        rows.append([*recipe, output, index not in graph.unnoticed_inputs])
+    return rows
+
+
 def _refuse_effects(graph: AtenGraph, place: Location) -> None:
-    """Raises: Unsupported, for a graph that does more than compute its outputs."""
-    if graph.mutated_inputs or graph.bases or graph.geometry_changes:
-        what = "the call writes to a tensor that it was given, or to a buffer of the module"
+    """Raises: Unsupported, for a graph that does more than compute outputs and new values."""
+    if graph.bases:
+        what = "the call writes to memory that two of its tensors share"
+        raise Unsupported(f"{what}, which a package does not", place, "pass copies")
+    if graph.geometry_changes:
+        what = "the call changes the size of a tensor that it was given"
         raise Unsupported(f"{what}, which a package does not", place, "return the new value")
     if graph.inputs_with_bits:
         raise Unsupported("an argument is a view of conjugates", place, "call resolve_conj()")
+
+
+def _plan_rows(plan: NativePlan) -> dict[str, Any]:
+    """A plan as data, with those of its blocks. Raises: CannotDescribe."""
+    return {
+        "inputs": plan.inputs,
+        "slots": plan.slots,
+        "numbers": plan.numbers,
+        "constants": [constant_row(text) for text in plan.constants],
+        "operations": plan.operations,
+        "blocks": {name: _plan_rows(block) for name, block in plan.blocks.items()},
+    }
 
 
 def _refuse_lines(lines: Sequence[Line], place: Location) -> None:
@@ -511,9 +547,8 @@ def _refuse_lines(lines: Sequence[Line], place: Location) -> None:
         if isinstance(line, CallProgram):
             what = f"the call {line.name}, which runs as Python, of which packages hold none"
             raise Unsupported(what, place, "leave its gradient out of the packaged function")
-        if blocks_of(line):
-            what = "a condition or loop that depends on data, which packages do not hold yet"
-            raise Unsupported(what, place)
+        for block in blocks_of(line):
+            _refuse_lines(block.lines, place)
 
 
 def _tensor_row(name: str, tensor: torch.Tensor) -> dict[str, Any]:

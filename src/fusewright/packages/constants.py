@@ -9,6 +9,7 @@ package holds no expressions, which would have to be run, but rows of a kind and
     torch.mm                                       ["torch", "mm"]
     runtime.with_layout                            ["runtime", "with_layout"]
     cpu_add_3f                                     ["kernel", "cpu_add_3f"]
+    cond_true, a block's plan                      ["kernel", "cond_true"]
     runtime.constant(globals(), "w")               ["constant", "w"]
     runtime.reinterpret(<constant>, …)             ["view", "w", [8, 8], [1, 8], 0]
 """
@@ -23,7 +24,7 @@ import torch
 
 from fusewright import torch_compat
 from fusewright.errors import PackageRefused
-from fusewright.ir.ops import NUMBER_FUNCTIONS
+from fusewright.number_functions import NUMBER_FUNCTIONS
 from fusewright.packages.structure import CannotDescribe, describe, rebuild, torch_constant
 from fusewright.runtime.debug_printer import assert_layout, check_nan, debug_print
 from fusewright.runtime.layouts import (
@@ -33,6 +34,7 @@ from fusewright.runtime.layouts import (
     tensor_kind,
     with_layout,
 )
+from fusewright.runtime.loops import scan, while_loop
 
 Row = list[Any]
 
@@ -52,6 +54,8 @@ RUNTIME: Final = {
         debug_print,
         check_nan,
         assert_layout,
+        while_loop,
+        scan,
     )
 }
 """Functions of ours that plans call."""
@@ -126,8 +130,8 @@ def _literal(node: ast.expr, text: str) -> Any:
 
 
 def constant_of(row: Row, kernels: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> Any:
-    """The object that a row stands for. Raises: PackageRefused, where this process has no such
-    thing.
+    """The object that a row stands for; `kernels`: plans of blocks, too. Raises: PackageRefused,
+    where this process has no such thing.
     """
     kind, *parts = row
     match kind:

@@ -20,6 +20,7 @@ from fusewright.packages.processors import machine_name
 from fusewright.packages.sizes import HOLDS, evaluate
 from fusewright.packages.structure import leaves_of, match, rebuild, torch_constant
 from fusewright.records import record
+from fusewright.runtime.layouts import write_into
 from fusewright.torch_version import version_of
 
 Weights = Mapping[str, torch.Tensor] | torch.nn.Module
@@ -55,6 +56,7 @@ class Entry:
         self._leaves = [_Leaf(places[number], leaf) for number, leaf in enumerate(entry["leaves"])]
         self._sizes = _Sizes(entry["sizes"], self._leaves) if entry["sizes"] else None
         self._results = entry["results"]
+        self._writes = _Writes(entry, self._leaves) if entry["writes"] else None
         self._structure = entry["structure"]
         self._plan = package._plan(name, entry)
         self._fill(package.weights)
@@ -93,11 +95,15 @@ class Entry:
         inputs = self._inputs.copy()
         for position, is_number, source in self._moving:
             inputs[position] = numbers[source] if is_number else leaves[source]
+        if self._writes is not None:
+            self._writes.refuse_shared(tensors, self._inputs)
         if torch_compat.is_autocast_on():
             with torch_compat.without_autocast():
                 outputs = self._plan(inputs)
         else:
             outputs = self._plan(inputs)
+        if self._writes is not None:
+            self._writes.write(outputs, tensors, leaves, self._inputs)
         results: list[Any] = []
         for recipe in self._results:
             if recipe[0] == "size":
@@ -221,6 +227,71 @@ class _Sizes:
         return numbers
 
 
+class _Writes:
+    """The tensors of a call that the program writes to."""
+
+    def __init__(self, entry: Mapping[str, Any], leaves: Sequence[_Leaf]) -> None:
+        self._rows: list[tuple[str, int, int, bool]] = entry["writes"]
+        self._places = [leaf.place for leaf in leaves]
+        self._names = {
+            position: f"weight {source}"
+            for position, (kind, source) in enumerate(entry["inputs"])
+            if kind == "weight"
+        }
+
+    def refuse_shared(self, tensors: Sequence[torch.Tensor], inputs: Sequence[Any]) -> None:
+        """Raises: WrongArgument, where memory that is written belongs to another tensor, too: the
+        package was made for tensors apart.
+        """
+        spans = {("leaf", n): _span(tensor) for n, tensor in enumerate(tensors)}
+        spans |= {("weight", n): _span(inputs[n]) for n in self._names}
+        for kind, number, *_ in self._rows:
+            place = kind, number
+            begin, end = spans[place]
+            for other, (other_begin, other_end) in spans.items():
+                if other != place and begin < other_end and other_begin < end:
+                    raise WrongArgument(
+                        f"{self._name(place)} is written to, and {self._name(other)} lies in the "
+                        "same memory: the package was made for tensors that share none"
+                    )
+
+    def _name(self, place: tuple[str, int]) -> str:
+        kind, number = place
+        return self._places[number] if kind == "leaf" else self._names[number]
+
+    def write(
+        self,
+        outputs: Sequence[Any],
+        tensors: Sequence[torch.Tensor],
+        leaves: Sequence[torch.Tensor],
+        inputs: Sequence[Any],
+    ) -> None:
+        """Give the tensors their new values: those that the caller has, and copies of them in
+        another layout, of which results may be views. What a kernel wrote in place is there.
+        """
+        counted: list[torch.Tensor] = []
+        for kind, number, output, is_noticed in self._rows:
+            value = outputs[output]
+            own = leaves[number] if kind == "leaf" else inputs[number]
+            given = tensors[number] if kind == "leaf" else own
+            for target in (own, given) if given is not own else (own,):
+                if target is not value:
+                    write_into(target if is_noticed else target.data, value)
+                elif is_noticed and not target.is_inference():
+                    counted.append(target)
+        if counted:
+            torch.autograd.graph.increment_version(counted)
+
+
+def _span(tensor: torch.Tensor) -> tuple[int, int]:
+    """The addresses from a tensor's first byte to behind its last."""
+    if tensor.numel() == 0:
+        return 0, 0
+    extents = zip(tensor.shape, tensor.stride(), strict=True)
+    count = 1 + sum((size - 1) * stride for size, stride in extents)
+    return tensor.data_ptr(), tensor.data_ptr() + count * tensor.element_size()
+
+
 def _symbols(number: Any) -> set[str]:
     if isinstance(number, str):
         return {number}
@@ -336,19 +407,30 @@ class Package:
             row["name"]: _stored(self._file, row, f"{name}.constant.{row['name']}")
             for row in entry["constants"]
         }
-        constants = tuple([constant_of(row, kernels, tensors) for row in code["constants"]])
-        operations = tuple(
-            [(kind, line, tuple(operands)) for kind, line, operands in code["operations"]]
-        )
-        return CallPlan(
-            operations,
-            code["inputs"],
-            code["slots"],
-            tuple(code["numbers"]),
-            constants,
-            {},
-            f"{self.path}/{name}",
-        )
+        return _call_plan(code, kernels, tensors, f"{self.path}/{name}")
+
+
+def _call_plan(
+    code: Mapping[str, Any],
+    kernels: Mapping[str, Any],
+    tensors: Mapping[str, torch.Tensor],
+    path: str,
+) -> CallPlan:
+    """The plan that was stored as data; those of its blocks are among its constants."""
+    blocks = {
+        name: _call_plan(block, kernels, tensors, path) for name, block in code["blocks"].items()
+    }
+    called = {**kernels, **blocks}
+    operations = [(kind, line, tuple(operands)) for kind, line, operands in code["operations"]]
+    return CallPlan(
+        tuple(operations),
+        code["inputs"],
+        code["slots"],
+        tuple(code["numbers"]),
+        tuple([constant_of(row, called, tensors) for row in code["constants"]]),
+        {},
+        path,
+    )
 
 
 def load(

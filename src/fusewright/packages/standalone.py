@@ -65,6 +65,8 @@ def standalone_section(
     plan: Mapping[str, Any],
 ) -> bytes:
     """The section of entry point `name`. Raises: NotStandalone."""
+    if entry["writes"]:
+        raise NotStandalone("it writes to tensors that it is given")
     words = _Words()
     words.text(manifest["machine"])
     major, minor = map(int, manifest["torch"].split("."))

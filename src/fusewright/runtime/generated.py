@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import torch
 
-from fusewright.ir.ops import NUMBER_FUNCTIONS
+from fusewright.number_functions import NUMBER_FUNCTIONS
 from fusewright.runtime.cpu import KernelSource
 from fusewright.runtime.cuda import TritonSource
 from fusewright.runtime.debug_printer import assert_layout, check_nan, debug_print

@@ -19,6 +19,14 @@ def reinterpret(
     return torch.as_strided(tensor, size, stride, tensor.storage_offset() + offset)
 
 
+def write_into(target: torch.Tensor, value: torch.Tensor) -> None:
+    """Copy `value` into `target`; once, where several elements of that are one in memory."""
+    if 0 in target.stride():
+        once = tuple([slice(0, 1) if step == 0 else slice(None) for step in target.stride()])
+        target, value = target[once], value[once]
+    target.copy_(value)
+
+
 def tensor_kind(
     dtype: torch.dtype, device: str | torch.device
 ) -> tuple[int, int, int, torch.dtype, Callable[..., torch.Tensor]]:

@@ -10,7 +10,7 @@ from typing import Any, Final
 import torch
 
 from fusewright.ir.index import integer
-from fusewright.ir.ops import FUNCTIONS_OF_ONE, NUMBER_FUNCTIONS
+from fusewright.number_functions import FUNCTIONS_OF_ONE, NUMBER_FUNCTIONS
 from fusewright.symbolic.nodes import SYMBOLIC, symbolic_float
 from fusewright.symbolic.real import Operand, Real, evaluate, free_in_real
 

@@ -16,8 +16,8 @@ from torch import fx
 
 from fusewright.errors import UnsupportedOperator
 from fusewright.ir.index import Atom, Compound, Index, RealSymbol, Symbol
-from fusewright.ir.ops import NUMBER_FUNCTIONS
 from fusewright.ir.relations import Relation, RelationKind
+from fusewright.number_functions import NUMBER_FUNCTIONS
 from fusewright.symbolic.facts import ShapeFacts
 from fusewright.symbolic.functions import FUNCTIONS
 from fusewright.symbolic.nodes import (

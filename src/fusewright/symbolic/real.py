@@ -9,7 +9,7 @@ import operator
 from collections.abc import Callable, Mapping
 
 from fusewright.ir.index import Index, RealSymbol, Symbol
-from fusewright.ir.ops import NUMBER_FUNCTIONS
+from fusewright.number_functions import NUMBER_FUNCTIONS
 from fusewright.records import record
 
 

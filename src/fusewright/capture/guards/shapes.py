@@ -13,8 +13,8 @@ from fusewright.capture.sources import ExtentSource, Source
 from fusewright.errors import Location
 from fusewright.events import FailedGuard
 from fusewright.ir.index import Compound, Index, RealSymbol, Symbol
-from fusewright.ir.ops import FUNCTIONS_OF_ONE
 from fusewright.ir.relations import Relation, RelationKind
+from fusewright.number_functions import FUNCTIONS_OF_ONE
 from fusewright.records import record
 from fusewright.symbolic.facts import Assumption
 from fusewright.symbolic.real import Operand, Real, renamed

@@ -291,6 +291,12 @@ class DictValue(ObjectValue):
             if entry[1] is not None and not self._is_original(hashed, entry[1])
         ]
 
+    def is_as_before(self) -> bool:
+        """Whether an existing dict holds what it held, though items were put into it: a module's
+        `self.calls += 1` puts back the tensor that it has.
+        """
+        return not (self.removed_keys() or self.is_rewritten() or self.changed_entries())
+
     def _is_original(self, hashed: Hashable, item: Value) -> bool:
         is_old = self.source is not None and hashed in self._positions
         return is_old and item.source == self._item_source(hashed)
