@@ -12,6 +12,7 @@ from fusewright.packages.container import read_package, write_package
 from fusewright.runtime import cubins, llvm_engine
 from fusewright.runtime.folders import generated_folder
 from fusewright.runtime.kept_files import ROOM, KeptFiles
+from fusewright.runtime.loader import MODULE_ROOM, generated_modules
 
 KINDS: Final[dict[str, tuple[KeptFiles, str]]] = {
     "cpu": (llvm_engine.OBJECTS, "machine code of CPU kernels"),
@@ -24,13 +25,16 @@ WHAT: Final = "fusewright's cache"
 
 def info() -> str:
     """Where they are, how many, and their bytes, as text."""
-    modules = [path.stat().st_size for path in generated_folder().glob("fusewright_*.py")]
     rows = [f"{generated_folder()}"]
     for files, what in KINDS.values():
-        count, size = files.size()
-        rows.append(f"  {what}: {count} files, {_megabytes(size)} of at most {_megabytes(ROOM)}")
-    rows.append(f"  generated modules: {len(modules)} files, {_megabytes(sum(modules))}")
+        rows.append(_row(what, *files.size(), ROOM))
+    modules = [size for _, size, _ in generated_modules()]
+    rows.append(_row("generated modules", len(modules), sum(modules), MODULE_ROOM))
     return "\n".join(rows) + "\n"
+
+
+def _row(what: str, count: int, size: int, room: int) -> str:
+    return f"  {what}: {count} files, {_megabytes(size)} of at most {_megabytes(room)}"
 
 
 def _megabytes(size: int) -> str:
@@ -41,7 +45,7 @@ def clear() -> None:
     """Remove all of them, and the generated modules."""
     for files, _ in KINDS.values():
         files.clear()
-    for path in generated_folder().glob("fusewright_*.py"):
+    for _, _, path in generated_modules():
         path.unlink(missing_ok=True)
 
 

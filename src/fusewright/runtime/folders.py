@@ -67,6 +67,7 @@ def write_once(path: Path, text: str) -> Path:
     try:
         with suppress(FileNotFoundError):
             if path.read_bytes() == text.encode():
+                os.utime(path)
                 return path
         write_whole(path, text.encode())
     except OSError as error:

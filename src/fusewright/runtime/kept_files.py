@@ -105,16 +105,7 @@ class KeptFiles:
         """Remove the files that were used longest ago, where all come to more than `ROOM`; also
         what processes that ended while they wrote left behind. Another process may remove the same.
         """
-        files = self._files()
-        total = sum(size for _, size, _ in files)
-        if total <= ROOM:
-            return
-        for _, size, path in sorted(files):
-            with suppress(OSError):
-                path.unlink()
-            total -= size
-            if total <= KEPT:
-                return
+        remove_oldest(self._files(), ROOM, KEPT)
 
     def clear(self) -> None:
         """Remove all of them."""
@@ -134,14 +125,34 @@ class KeptFiles:
 
     def _files(self) -> list[tuple[float, int, Path]]:
         """When each was used last, its bytes and its path; locks left out."""
-        files: list[tuple[float, int, Path]] = []
+        return [file for file in files_of(self.folder()) if file[2].suffix != ".lock"]
+
+
+def files_of(folder: Path) -> list[tuple[float, int, Path]]:
+    """The files of a folder, which may be absent: when each was used last, its bytes, its path."""
+    files: list[tuple[float, int, Path]] = []
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            with suppress(OSError):  # Another process has removed it.
+                if entry.is_file(follow_symlinks=False):
+                    status = entry.stat(follow_symlinks=False)
+                    files.append((status.st_mtime, status.st_size, Path(entry.path)))
+    return files
+
+
+def remove_oldest(files: list[tuple[float, int, Path]], room: int, kept: int) -> None:
+    """Of files, each with the time of its last use and its bytes, remove those that were used
+    longest ago until `kept` bytes are left, where all come to more than `room`.
+    """
+    total = sum(size for _, size, _ in files)
+    if total <= room:
+        return
+    for _, size, path in sorted(files):
         with suppress(OSError):
-            for path in self.folder().iterdir():
-                with suppress(OSError):
-                    status = path.stat()
-                    if path.suffix != ".lock":
-                        files.append((status.st_mtime, status.st_size, path))
-        return files
+            path.unlink()
+        total -= size
+        if total <= kept:
+            return
 
 
 def _digest(key: str, content: bytes) -> bytes:

@@ -2,16 +2,36 @@
 
 from __future__ import annotations
 
+import atexit
 import hashlib
+import itertools
 import linecache
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import CodeType
-from typing import Any
+from typing import Any, Final
 
 from fusewright.records import record
-from fusewright.runtime.folders import generated_folder, write_once
+from fusewright.runtime.folders import configured_folder, generated_folder, write_once
 from fusewright.runtime.generated import CONSTANTS
+from fusewright.runtime.kept_files import files_of, remove_oldest
+
+MODULE_ROOM: Final = 1 << 26
+"""Bytes that the files of generated modules may come to: some five thousand. They are for people
+to read, and no process needs those of another.
+"""
+
+PRUNE_EVERY: Final = 256
+"""Modules that a process loads between two looks at all files; it has another look as it ends, when
+nobody waits for a first result.
+"""
+
+_MODULE: Final = re.compile(r"fusewright_[0-9a-f]{16}\.py")
+"""The name of such a file: a user's own, in a folder of their choice, is none."""
+
+_LOADED: Final = itertools.count()
+"""How many modules this process has loaded."""
 
 
 @record
@@ -39,6 +59,7 @@ def load_module(text: str, constants: Mapping[str, object]) -> LoadedModule:
     """
     name = _name_of(text)
     path = generated_folder() / f"{name}.py"
+    _prune_in_time(next(_LOADED))
     try:
         path = write_once(path, text)
     except OSError:
@@ -63,6 +84,23 @@ def text_of_module(path: Path) -> str:
     if path.stem != _name_of(text):
         raise ValueError(f"{path} is not the module that was generated: it was changed")
     return text
+
+
+def generated_modules() -> list[tuple[float, int, Path]]:
+    """The files of all generated modules: when each was loaded last, its bytes, its path."""
+    return [file for file in files_of(configured_folder()) if _MODULE.fullmatch(file[2].name)]
+
+
+def prune_modules() -> None:
+    """Remove the files of the modules that were loaded longest ago, where there are too many."""
+    remove_oldest(generated_modules(), MODULE_ROOM, MODULE_ROOM * 3 // 4)
+
+
+def _prune_in_time(loaded: int) -> None:
+    if loaded == 0:
+        atexit.register(prune_modules)
+    elif loaded % PRUNE_EVERY == 0:
+        prune_modules()
 
 
 def _name_of(text: str) -> str:
