@@ -204,6 +204,23 @@ def batch_norm_that_trains(x: Any, weight: Any, bias: Any) -> Any:
     return functional.relu(functional.batch_norm(x, None, None, weight, bias, training=True))
 
 
+@program(numbers((2, 2, 128, 128), (2,), (2,)))
+def batch_norm_of_many_pixels(x: Any, weight: Any, bias: Any) -> Any:
+    shifted = x * 0.5 + 20
+    return functional.relu(functional.batch_norm(shifted, None, None, weight, bias, training=True))
+
+
+@program(numbers((2, 64, 64, 8), (8,), (8,), dtype=torch.bfloat16))
+def batch_norm_of_many_pixels_by_channels(x: Any, weight: Any, bias: Any) -> Any:
+    images = x.permute(0, 3, 1, 2)
+    return functional.batch_norm(images, None, None, weight, bias, training=True)
+
+
+@program(numbers((2, 5000), (5000,), (5000,)))
+def layer_norm_of_long_rows(x: Any, weight: Any, bias: Any) -> Any:
+    return functional.layer_norm(x, (5000,), weight, bias)
+
+
 @program(numbers((5, 96), (96,), dtype=torch.bfloat16))
 def rms_norm(x: Any, weight: Any) -> Any:
     wide = x.float()

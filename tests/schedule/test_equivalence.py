@@ -11,7 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from fusewright.context import CompileContext
 from fusewright.ir.group import Group, Schedule
 from fusewright.ir.limits import Limits
+from fusewright.ir.parse import parse_program
 from fusewright.ir.program import CopyBack, Program
+from fusewright.ir.text import print_schedule
 from fusewright.ir.verify import verify_schedule
 from fusewright.schedule import schedule, split
 from tests.schedule.evaluate import Evaluator
@@ -57,6 +59,8 @@ EAGER_TO_SPLIT = Limits(
     chunks=9,
     shares_chunks=True,
     shortest_chunk=2,
+    held_row=3,
+    held_across=2,
     holds_rows=lambda group: False,
 )
 """A GPU's limits, as small as the programs here."""
@@ -83,3 +87,36 @@ def test_random_programs_for_a_gpu(symbolic: bool, monkeypatch: pytest.MonkeyPat
 
     check()
     assert cut["all"] > 20
+
+
+@pytest.mark.parametrize("split_from", [1, 1 << 15])
+@pytest.mark.parametrize("across", [False, True])
+@pytest.mark.parametrize(("rows", "length"), [(2, 4), (3, 12), (5, 36), (2, 37), (1, 3)])
+def test_deviations_at_once(
+    rows: int, length: int, across: bool, split_from: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Squared deviations are gathered with the sum behind their mean where rows are not held; cut
+    into equal chunks, or not at all.
+    """
+    monkeypatch.setattr(split, "LARGE", split_from)
+    index = f"i0 + {rows}*r0" if across else f"{length}*i0 + r0"
+    size = f"{length}, {rows}" if across else f"{rows}, {length}"
+    program = parse_program(f"""program statistics(x: f32[{size}])
+  s: f32[{rows}] = reduce sum [i0<{rows}] over [r0<{length}]
+    t0 = load x[{index}]
+    yield t0
+  q: f32[{rows}] = reduce sum [i0<{rows}] over [r0<{length}]
+    t0 = load x[{index}]
+    t1 = load s[i0]
+    t2 = div t1, {length}.0
+    t3 = sub t0, t2
+    t4 = mul t3, t3
+    yield t4
+  return s, q
+""")
+    planned = schedule(program, CompileContext(), lambda device: EAGER_TO_SPLIT)
+    verify_schedule(planned)
+    text = print_schedule(planned)
+    has_fitting_chunks = length != 37 or split_from > 1
+    assert ("welford" in text) == (has_fitting_chunks and length > 3)
+    assert_equivalent(program, planned)

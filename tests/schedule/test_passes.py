@@ -13,7 +13,7 @@ from fusewright.context import CompileContext
 from fusewright.ir.parse import parse_program
 from fusewright.ir.program import Program
 from fusewright.ir.text import print_schedule
-from fusewright.optimizer import chosen_passes, optimize
+from fusewright.optimizer import chosen_passes, limits_of_any, optimize
 from fusewright.schedule import PASSES, schedule
 from tests.golden import golden, read_cases
 from tests.schedule.programs import programs
@@ -51,7 +51,8 @@ def test_each_pass_has_a_case_that_it_changes_as_the_last(name: str) -> None:
 
 
 def scheduled(names: tuple[str, ...], program: str) -> str:
-    return print_schedule(schedule(parse_program(program), CompileContext(), passes=names))
+    parsed = parse_program(program)
+    return print_schedule(schedule(parsed, CompileContext(), limits_of_any, passes=names))
 
 
 SOME: list[tuple[str, ...]] = [

@@ -71,6 +71,14 @@ class Limits:
     row_bytes: int = 1 << 17
     """A longer row is no local: it stays a buffer in memory."""
 
+    held_row: int = 0
+    """Elements of the longest row that a kernel reads once for all its stages; 0: any row stays in
+    cache.
+    """
+
+    held_across: int = 0
+    """The same, of rows that lie across memory."""
+
     multiplies: Callable[[ProductSizes], bool] = _never
     """Whether kernels compute a matrix product faster than the device's library does."""
 

@@ -200,6 +200,16 @@ def argmin(value, index, other, other_index):
 
 
 @triton.jit
+def welford_step(mean, deviation, value, share):
+    """The mean and the sum of squared deviations with one more value, which is the `share` of all
+    so far (Welford, 1962).
+    """
+    delta = value - mean
+    moved = mean + delta * share
+    return moved, deviation + delta * (value - moved)
+
+
+@triton.jit
 def welford(mean, deviation, weight, other_mean, other_deviation, other_weight):
     """Means, sums of squared deviations and counts of two parts together (Chan et al., 1979)."""
     total = weight + other_weight
@@ -207,6 +217,7 @@ def welford(mean, deviation, weight, other_mean, other_deviation, other_weight):
     delta = other_mean - mean
     return (
         mean + delta * share,
-        deviation + other_deviation + delta * delta * weight * share,
+        # In this order a part without weight adds 0, however large the other's mean.
+        deviation + other_deviation + (delta * weight) * (delta * share),
         total,
     )

@@ -91,13 +91,15 @@ def remove_unread(
     return left
 
 
-def unread_buffers(steps: Sequence[Step | None], analysis: Analysis) -> frozenset[str]:
-    """Buffers of nests that no step reads: they are computed since that may raise."""
-    written: set[str] = set()
-    read: set[str] = set()
-    for step in steps:
-        if step is not None:
-            effect = step_effects(step, analysis)
-            read.update((*effect.reads, *effect.overwrites))
-            written.update(effect.writes if isinstance(step, Nest) else ())
-    return frozenset(written - read)
+def unread_buffers(
+    steps: Sequence[Step | None], kept: frozenset[str], analysis: Analysis
+) -> frozenset[str]:
+    """Buffers of nests of which nobody reads any: they are computed since that may raise."""
+    effects = [(step, step_effects(step, analysis)) for step in steps if step is not None]
+    read = kept.union(*((*effect.reads, *effect.overwrites) for _, effect in effects))
+    return frozenset(
+        name
+        for step, effect in effects
+        if isinstance(step, Nest) and read.isdisjoint(effect.writes)
+        for name in effect.writes
+    )

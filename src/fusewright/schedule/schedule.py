@@ -19,6 +19,7 @@ from fusewright.schedule.effects import output_buffers
 from fusewright.schedule.fusion import Graph, fuse
 from fusewright.schedule.inline import inline
 from fusewright.schedule.lifetimes import possible_reuses, with_lifetimes
+from fusewright.schedule.moments import deviations_at_once
 from fusewright.schedule.names import group_name
 from fusewright.schedule.nest import Nest, Step, nest_of
 from fusewright.schedule.order import order_steps
@@ -29,6 +30,7 @@ from fusewright.schedule.stages import build_group
 
 PROGRAM_PASSES: Final = (
     Pass("dead-code", remove_dead_code),
+    Pass("moments", deviations_at_once),
     Pass("split", split_reductions),
     Pass("products", products_as_loops),
 )
@@ -110,7 +112,7 @@ def run_step_passes(
         if step_pass.name in passes:
             steps = step_pass.run(steps, kept, analysis)
             observe(step_pass.name, program, steps)
-    graph = Graph.of(steps, kept | unread_buffers(steps, analysis), analysis)
+    graph = Graph.of(steps, kept | unread_buffers(steps, kept, analysis), analysis)
     for graph_pass in GRAPH_PASSES:
         if graph_pass.name in passes:
             graph_pass.run(graph)

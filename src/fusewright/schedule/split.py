@@ -15,20 +15,37 @@ s: f32[] = reduce sum [] over [r0<32]
 ```
 A loop whose extent no suitable number of chunks divides is cut into equal chunks of which the last
 runs over; the surplus points yield the kind's neutral element. Kinds that have none, or whose
-result is a position, are left alone.
+result is a position, are left alone. Means and squared deviations (`welford`) are cut into equal
+chunks only, and combined by how far the means of the chunks lie from that of all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from math import inf
 
 from fusewright.ir.dtype import DType
-from fusewright.ir.index import Index, LoopSymbol, Symbol, contiguous_strides, extent
+from fusewright.ir.index import (
+    Index,
+    LoopSymbol,
+    Symbol,
+    contiguous_strides,
+    extent,
+    integer,
+    product,
+)
 from fusewright.ir.limits import Limits
-from fusewright.ir.program import Buffer, ComputedBuffer, Layout, Program, Reduction, Statement
+from fusewright.ir.program import (
+    Buffer,
+    ComputedBuffer,
+    Layout,
+    Pointwise,
+    Program,
+    Reduction,
+    Statement,
+)
 from fusewright.ir.value import Number, Value
-from fusewright.records import replace
+from fusewright.records import record, replace
 from fusewright.schedule.analysis import Analysis
 
 LARGE = 1 << 15
@@ -40,30 +57,67 @@ def split_reductions(program: Program, analysis: Analysis) -> Program:
     statements: list[Statement] = []
     origins = dict(program.origins)
     for statement in program.statements:
-        pair = _split(statement, analysis)
-        if pair is None:
+        parts = _split(statement, analysis)
+        if not parts:
             statements.append(statement)
             continue
-        statements.extend(pair)
-        partial, total = pair
-        origins[partial.outputs[0].name] = origins.get(total.outputs[0].name, ())
+        statements.extend(parts)
+        own = origins.get(statement.outputs[-1].name, ())
+        for part in parts:
+            origins.update({buffer.name: own for buffer in part.outputs})
     if len(statements) == len(program.statements):
         return program
     return replace(program, statements=tuple(statements), origins=origins)
 
 
-def _split(
-    statement: Statement, analysis: Analysis
-) -> tuple[ComputedBuffer, ComputedBuffer] | None:
+def _split(statement: Statement, analysis: Analysis) -> list[ComputedBuffer]:
+    """The statements that take the place of a large reduction; none: it stays whole."""
     if not isinstance(statement, ComputedBuffer) or not isinstance(statement.body, Reduction):
-        return None
-    body = statement.body
+        return []
+    chunks = chunks_of(statement, statement.body, analysis)
+    if chunks is None:
+        return []
+    if statement.body.kind != "welford":
+        return _partial_and_total(statement, statement.body, chunks, analysis)
+    return _partial_and_combined(statement, statement.body, chunks, analysis) if chunks.fit else []
+
+
+@record(kw_only=True)
+class Chunks:
+    """The parts into which a reduction is cut."""
+
+    cut: LoopSymbol
+    """The loop that is cut: the longest."""
+
+    count: int
+    is_first: bool
+    """Whether the loop over the chunks is the outermost, else the innermost."""
+
+    @property
+    def length(self) -> Index:
+        """Elements of a chunk along the loop that is cut."""
+        return (self.cut.extent + self.count - 1) // self.count
+
+    @property
+    def fit(self) -> bool:
+        """Whether all chunks are equally long."""
+        return self.length * self.count == self.cut.extent
+
+    def point(self, chunk: Index, loops: tuple[LoopSymbol, ...]) -> tuple[Index, ...]:
+        """An element of the partial results: of one chunk, at a point of the loops."""
+        point = tuple(symbol.index for symbol in loops)
+        return (chunk, *point) if self.is_first else (*point, chunk)
+
+
+def chunks_of(statement: ComputedBuffer, body: Reduction, analysis: Analysis) -> Chunks | None:
+    """How a reduction is cut into chunks; None: it is not."""
     points = analysis.points(symbol.extent for symbol in body.loops)
     reduced = analysis.points(symbol.extent for symbol in body.reduction_loops)
-    if body.kind not in _KINDS or points == 0 or points * reduced < LARGE:
+    can_split = body.kind in _KINDS or body.kind == "welford"
+    if not can_split or points == 0 or points * reduced < LARGE:
         return None
-    limits = analysis.limits(statement.outputs[0].name)
-    lanes = _lanes(body, limits, analysis)
+    limits = analysis.limits_of(statement.outputs[0].layout.device)
+    lanes = lanes_of(body, limits, analysis)
     tiles = -(-points // lanes)
     if tiles >= limits.reductions or reduced * lanes < limits.longest_tile:
         return None
@@ -71,10 +125,12 @@ def _split(
     count = min(count, reduced * lanes // limits.shortest_chunk)
     if count < 2:
         return None
-    return _partial_and_total(statement, body, analysis, count, chunk_first=lanes > 1)
+    cut = max(body.reduction_loops, key=lambda symbol: analysis.hint(symbol.extent))
+    count = _chunks(cut.extent, min(count, analysis.hint(cut.extent)))
+    return Chunks(cut=cut, count=count, is_first=lanes > 1)
 
 
-def _lanes(body: Reduction, limits: Limits, analysis: Analysis) -> int:
+def lanes_of(body: Reduction, limits: Limits, analysis: Analysis) -> int:
     """Neighbouring results that are computed together: where more elements of loads are contiguous
     along them than along what is reduced.
     """
@@ -100,66 +156,106 @@ def _lanes(body: Reduction, limits: Limits, analysis: Analysis) -> int:
 
 
 def _partial_and_total(
-    statement: ComputedBuffer,
-    body: Reduction,
-    analysis: Analysis,
-    count: int,
-    *,
-    chunk_first: bool,
-) -> tuple[ComputedBuffer, ComputedBuffer]:
-    """Partial results of about `count` chunks, which are the outermost loop where
-    `chunk_first`, else the innermost; and their combination.
-    """
+    statement: ComputedBuffer, body: Reduction, chunks: Chunks, analysis: Analysis
+) -> list[ComputedBuffer]:
+    """Partial results of the chunks, and their combination."""
     (output,) = statement.outputs
-    cut = max(body.reduction_loops, key=lambda symbol: analysis.hint(symbol.extent))
-    chunks = _chunks(cut.extent, min(count, analysis.hint(cut.extent)))
-    length = (cut.extent + chunks - 1) // chunks
+    (partial,), first = _partial(statement, body, chunks, analysis)
+    over = LoopSymbol("r0", chunks.count)
+    value = _load(partial, chunks.point(over.index, body.loops), analysis)
+    second = Reduction(loops=body.loops, reduction_loops=(over,), kind=body.kind, value=value)
+    return [first, ComputedBuffer(outputs=(output,), body=second)]
+
+
+def _partial_and_combined(
+    statement: ComputedBuffer, body: Reduction, chunks: Chunks, analysis: Analysis
+) -> list[ComputedBuffer]:
+    """Means and squared deviations of equal chunks, and what they come to together: a chunk's
+    squares are off by its number of elements times the square of how far its mean is from that of
+    all (Chan, Golub & LeVeque 1983). That one is taken from the first chunk's on, so that equal
+    numbers have no deviation.
+    """
+    mean, squares = statement.outputs
+    (means, partial), first = _partial(statement, body, chunks, analysis)
+    make = analysis.expressions
+    over = LoopSymbol("r0", chunks.count)
+
+    def load(buffer: Buffer, chunk: Index) -> Value:
+        return _load(buffer, chunks.point(chunk, body.loops), analysis)
+
+    def number(value: float) -> Value:
+        return make.constant(value, mean.layout.dtype)
+
+    def summed(value: Value) -> Reduction:
+        return Reduction(loops=body.loops, reduction_loops=(over,), kind="sum", value=value)
+
+    start = load(means, integer(0))
+    layout = mean.layout
+    moved = _new_buffer(f"{mean.name}_moved", layout, map(extent, body.loops), analysis)
+    from_start = make.apply("sub", load(means, over.index), start)
+    share = make.apply("mul", from_start, number(1 / chunks.count))
+    point = tuple(symbol.index for symbol in body.loops)
+    middle = make.apply("add", start, _load(moved, point, analysis))
+    off = make.apply("sub", load(means, over.index), _load(mean, point, analysis))
+    elements = product(
+        chunks.length if symbol == chunks.cut else symbol.extent for symbol in body.reduction_loops
+    )
+    weight = make.cast(make.index(elements), layout.dtype)
+    weighted = make.apply("mul", make.apply("mul", off, off), weight)
+    total = make.apply("add", load(partial, over.index), weighted)
+    return [
+        first,
+        ComputedBuffer(outputs=(moved,), body=summed(share)),
+        ComputedBuffer(outputs=(mean,), body=Pointwise(loops=body.loops, value=middle)),
+        ComputedBuffer(outputs=(squares,), body=summed(total)),
+    ]
+
+
+def _partial(
+    statement: ComputedBuffer, body: Reduction, chunks: Chunks, analysis: Analysis
+) -> tuple[tuple[Buffer, ...], ComputedBuffer]:
+    """Buffers of partial results, one for each output, and the statement that computes them."""
     remaining = tuple(
-        LoopSymbol(f"i{place + chunk_first}", symbol.extent)
+        LoopSymbol(f"i{place + chunks.is_first}", symbol.extent)
         for place, symbol in enumerate(body.loops)
     )
-    chunk = LoopSymbol("i0" if chunk_first else f"i{len(remaining)}", chunks)
-    rest = LoopSymbol(cut.name, length)
-    place = chunk.index * length + rest.index
+    chunk = LoopSymbol("i0" if chunks.is_first else f"i{len(remaining)}", chunks.count)
+    rest = LoopSymbol(chunks.cut.name, chunks.length)
+    place = chunk.index * chunks.length + rest.index
     make = analysis.expressions
     renamed: dict[Symbol, Index] = {
         old: new.index for old, new in zip(body.loops, remaining, strict=True) if old != new
     }
-    value = make.substitute(body.value, {**renamed, cut: place})
-    if length * chunks != cut.extent:
-        inside = make.apply("lt", make.index(place), make.index(cut.extent))
+    value = make.substitute(body.value, {**renamed, chunks.cut: place})
+    if not chunks.fit:
+        inside = make.apply("lt", make.index(place), make.index(chunks.cut.extent))
         value = make.masked(inside, value, neutral(body.kind, value.dtype))
-    loops = (chunk, *remaining) if chunk_first else (*remaining, chunk)
-    size = tuple(map(extent, loops))
-    layout = Layout(
-        dtype=value.dtype,
-        size=size,
-        stride=contiguous_strides(size),
-        device=output.layout.device,
+    loops = (chunk, *remaining) if chunks.is_first else (*remaining, chunk)
+    partials = tuple(
+        _new_buffer(f"{output.name}_partial", output.layout, map(extent, loops), analysis)
+        for output in statement.outputs
     )
-    partial = Buffer(name=_fresh(f"{output.name}_partial", analysis), layout=layout)
-    analysis.buffers[partial.name] = partial
     first = Reduction(
         loops=loops,
-        reduction_loops=tuple(rest if s == cut else s for s in body.reduction_loops),
+        reduction_loops=tuple(rest if s == chunks.cut else s for s in body.reduction_loops),
         kind=body.kind,
         value=value,
     )
-    second = _total(body, partial, chunks, analysis, chunk_first=chunk_first)
-    return (
-        ComputedBuffer(outputs=(partial,), body=first),
-        ComputedBuffer(outputs=(output,), body=second),
-    )
+    return partials, ComputedBuffer(outputs=partials, body=first)
 
 
-def _total(
-    body: Reduction, partial: Buffer, chunks: int, analysis: Analysis, *, chunk_first: bool
-) -> Reduction:
-    over = LoopSymbol("r0", chunks)
-    point = (over, *body.loops) if chunk_first else (*body.loops, over)
-    place = partial.layout.index(tuple(symbol.index for symbol in point))
-    value: Value = analysis.expressions.load(partial.name, place, partial.layout.dtype)
-    return Reduction(loops=body.loops, reduction_loops=(over,), kind=body.kind, value=value)
+def _load(buffer: Buffer, point: tuple[Index, ...], analysis: Analysis) -> Value:
+    layout = buffer.layout
+    return analysis.expressions.load(buffer.name, layout.index(point), layout.dtype)
+
+
+def _new_buffer(name: str, like: Layout, size: Iterable[Index], analysis: Analysis) -> Buffer:
+    """A contiguous buffer of a size, of the type and on the device of another."""
+    size = tuple(size)
+    layout = replace(like, size=size, stride=contiguous_strides(size), offset=integer(0))
+    buffer = Buffer(name=_fresh(name, analysis), layout=layout)
+    analysis.buffers[buffer.name] = buffer
+    return buffer
 
 
 def _chunks(extent: Index, count: int) -> int:

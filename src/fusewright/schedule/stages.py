@@ -83,7 +83,7 @@ def build_group(
     reads it.
     """
     placed = _Placement(nest, leaves_memory).run()
-    stages = _stages(placed, nest.analysis)
+    stages = _stages(placed, nest.analysis, leaves_memory)
     local = [p.local for p in placed if p.local is not None]
     local.extend(variable for p in placed for variable in p.locals)
     reads, writes = _memory(stages, {variable.name for variable in local}, nest.analysis)
@@ -195,7 +195,9 @@ def row_index(inner: tuple[LoopSymbol, ...]) -> Index:
 # Stages -------------------------------------------------------------------------------------------
 
 
-def _stages(placed: list[Placed], analysis: Analysis) -> tuple[Stage, ...]:
+def _stages(
+    placed: list[Placed], analysis: Analysis, leaves_memory: Callable[[str], bool]
+) -> tuple[Stage, ...]:
     """One stage for each level and loops; results of reductions that memory needs are stored one
     level later.
     """
@@ -209,6 +211,8 @@ def _stages(placed: list[Placed], analysis: Analysis) -> tuple[Stage, ...]:
             add(item.level, item.piece.inner, action)
         if item.piece.is_reduction and item.in_memory:
             for write, local in zip(item.piece.writes, item.locals, strict=True):
+                if leaves_memory(write.buffer):
+                    continue
                 value = analysis.expressions.load(local.name, ZERO, local.dtype)
                 store = Store(buffer=write.buffer, index=write.index, value=value)
                 add(item.level + 1, (), store)

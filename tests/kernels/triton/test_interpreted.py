@@ -31,7 +31,10 @@ def compiled(name: str, **keywords: Any) -> Any:
     return fusewright.compile(function, backend=NAME, options=options, **keywords)
 
 
-@pytest.mark.parametrize("name", SHORT)
+SLOW = ("batch_norm_of_many_pixels", "batch_norm_of_many_pixels_by_channels")
+
+
+@pytest.mark.parametrize("name", slow(SLOW, SHORT))
 def test_a_program(name: str) -> None:
     inputs = PROGRAMS[name].inputs(CPU)
     with torch.no_grad():
@@ -49,7 +52,7 @@ def test_the_gradient_of_a_program(name: str) -> None:
 
 SLOW_OF_ANY_SIZE = (
     "positions_of_extremes", "losses_of_half_type", "row_sums", "one_long_sum",
-    "residual_convolutions_of_half_type",
+    "residual_convolutions_of_half_type", "layer_norm_of_long_rows", *SLOW,
 )  # fmt: skip
 """Programs that Triton's interpreter takes seconds for, and up to a minute, of symbolic sizes."""
 

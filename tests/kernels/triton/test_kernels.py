@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.kernels.triton.interpreter import run_program
 
@@ -37,6 +38,48 @@ def test_results(case: Case, tmp_path: Path) -> None:
 @pytest.mark.parametrize("persistent", [True, False])
 def test_nan_wins(kind: str, persistent: bool, tmp_path: Path) -> None:
     agreement.check_nan(run_program, kind, tmp_path, persistent)
+
+
+@pytest.mark.filterwarnings("ignore:overflow")
+def test_deviations_of_long_rows(tmp_path: Path) -> None:
+    """Equal numbers have none, a large mean takes no digits from them, and what is out of range is
+    infinite, as NaN is NaN.
+    """
+    text = """program welford(x: f32[700, 5])
+  m: f32[5], v: f32[5] = reduce welford [i0<5] over [r0<700]
+    t0 = load x[i0 + 5*r0]
+    yield t0
+  return m, v
+"""
+    values = torch.randn(5, 700, generator=torch.Generator().manual_seed(0))
+    values[0] = 0.1
+    values[1] += 1000
+    values[2] *= 1e25
+    values[3, 450] = float("nan")
+    mean, deviations = run_program(text, [values.t().contiguous()], tmp_path)
+    exact = values.double()
+    wanted = (exact - exact.mean(-1, keepdim=True)).square().sum(-1)
+    assert deviations[0] == 0
+    torch.testing.assert_close(
+        mean[[0, 1, 4]].double(), exact.mean(-1)[[0, 1, 4]], rtol=3e-6, atol=1e-6
+    )
+    torch.testing.assert_close(deviations[[1, 4]].double(), wanted[[1, 4]], rtol=3e-5, atol=0)
+    assert torch.isposinf(deviations[2])
+    assert torch.isnan(deviations[3])
+
+
+def test_deviations_of_one_large_number_in_a_block(tmp_path: Path) -> None:
+    """The lanes that no element falls to add nothing: not infinity times nothing."""
+    text = """program welford(x: f32[1, 3])
+  m: f32[1], v: f32[1] = reduce welford [i0<1] over [r0<3]
+    t0 = load x[3*i0 + r0]
+    yield t0
+  return m, v
+"""
+    values = torch.full((1, 3), 1e25)
+    mean, deviations = run_program(text, [values], tmp_path, persistent=False)
+    assert mean == values[0, 0]
+    assert deviations == 0
 
 
 def test_an_index_out_of_range_stops_the_kernel(tmp_path: Path) -> None:

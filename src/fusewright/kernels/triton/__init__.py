@@ -11,7 +11,13 @@ from fusewright.ir.limits import Limits
 from fusewright.ir.text import commented_loops
 from fusewright.kernels.language import Work
 from fusewright.kernels.triton.emit import TritonKernel, write
-from fusewright.kernels.triton.tiling import ACROSS_SHARE, Tiling, tile
+from fusewright.kernels.triton.tiling import (
+    ACROSS_SHARE,
+    HELD_ACROSS,
+    PERSISTENT_LIMIT,
+    Tiling,
+    tile,
+)
 
 __all__ = ["LIMITS", "Tiling", "TritonKernel", "tile", "write", "write_work"]
 
@@ -33,6 +39,8 @@ LIMITS = Limits(
     cheap_cost=32,
     read_share=1.125,
     row_bytes=1 << 20,
+    held_row=PERSISTENT_LIMIT,
+    held_across=HELD_ACROSS,
     loads_first=True,
     holds_rows=holds_rows,
 )

@@ -339,7 +339,7 @@ class _KernelWriter:
         shape = self.shape(axis)
         dtype = action.value.dtype
         if action.kind == "welford":
-            for part in ("mean", "deviation", "weight"):
+            for part in ("mean", "deviation"):
                 self.body.add(f"{name}_{part} = {filled(shape, '0.0', dtype)}")
         elif action.kind in ARGUMENT:
             least = identity_text(ARGUMENT[action.kind], dtype)
@@ -356,12 +356,12 @@ class _KernelWriter:
         name = action.targets[0]
         value = self.values.typed(action.value)
         if action.kind == "welford":
-            parts = [f"{name}_{part}" for part in ("mean", "deviation", "weight")]
-            dtype = action.value.dtype
-            none, one = (filled(self.shape(axis), number, dtype) for number in ("0.0", "1.0"))
-            new = [self.masked(value, axis, "0.0"), none, self.masked(one, axis, "0.0")]
-            together = f"functions.welford({', '.join([*parts, *new])})"
-            self.body.add(f"{', '.join(parts)} = {together}")
+            # A lane past the end takes its own mean in, which changes nothing.
+            taken = self.masked(value, axis, f"{name}_mean")
+            one = constant_text(1.0, action.value.dtype)
+            share = f"{one} / (start // {axis.block_name} + 1)"
+            parts = f"{name}_mean, {name}_deviation"
+            self.body.add(f"{parts} = functions.welford_step({parts}, {taken}, {share})")
         elif action.kind in ARGUMENT:
             least = identity_text(ARGUMENT[action.kind], action.value.dtype)
             pair = f"{name}_value, {name}_place"
@@ -380,6 +380,7 @@ class _KernelWriter:
         targets = self.targets(action)
         name = action.targets[0]
         if action.kind == "welford":
+            self.body.add(f"{name}_weight = {self.turns(axis, action.value.dtype)}")
             parts = ", ".join(f"{name}_{part}" for part in ("mean", "deviation", "weight"))
             result = f"tl.reduce(({parts}), {axis.position}, functions.welford, keep_dims=True)"
             self.body.add(f"{', '.join(targets)}, _ = {result}")
@@ -392,6 +393,16 @@ class _KernelWriter:
             dtype = action.value.dtype
             plain = PLAIN[action.kind][dtype.kind]
             self.body.add(f"{name} = {self.across(plain.across, f'{name}_part', axis, dtype)}")
+
+    def turns(self, axis: TileAxis, dtype: DType) -> str:
+        """How many elements each lane has seen of rows that were walked over."""
+        count, block = self.values.index(axis.extent), axis.block_name
+        if not axis.is_masked:
+            count = count if axis.extent.is_constant else f"({count})"
+            return filled(self.shape(axis), f"{count} // {block}", dtype)
+        lane = self.offset(axis, "").partition(" = ")[2]
+        text = f"(({count} + {block} - 1 - {lane}) // {block}).to({TYPES[dtype]})"
+        return f"tl.broadcast_to({text}, {self.shape(axis)})"
 
     def across(self, template: str, value: str, axis: TileAxis, dtype: DType) -> str:
         """A reduction across a block; small integers come back in their own type."""
