@@ -31,7 +31,8 @@ from fusewright.fake import FakeMode
 from fusewright.ir.program import Program
 from fusewright.ir.text import print_program
 from fusewright.lower import lower
-from tests.gpu.pretended.graphs import Collector, Compiled, machine_code, moved, pretend
+from tests.gpu.pretended.graphs import ARCHITECTURE, Collector, Compiled, moved, pretend
+from tests.gpu.traced_programs import why_not_launched
 
 
 def layer(x: torch.Tensor) -> torch.Tensor:
@@ -86,7 +87,9 @@ def wrong_in_training(dtype: torch.dtype, stride: tuple[int, ...]) -> list[str]:
     if sum(layout.dtype.torch_name == "int64" and not layout.size for layout in kept) != 2:
         wrong.append("backward is not given two seeds")
     with tempfile.TemporaryDirectory() as folder:
-        failures = [machine_code(one, Path(folder)) for one in found.kernels.values()]
+        failures = [
+            why_not_launched(one, ARCHITECTURE, Path(folder)) for one in found.kernels.values()
+        ]
     wrong += [failure for failure in failures if failure is not None]
     return [f"{line}\n{texts}" for line in wrong]
 

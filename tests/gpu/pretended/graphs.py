@@ -37,16 +37,11 @@ from fusewright.aot import (
 from fusewright.config import Options
 from fusewright.context import CompileContext
 from fusewright.fake import FakeMode
-from fusewright.ir.kernel import Kernel, TritonFacts
+from fusewright.ir.kernel import Kernel
 from fusewright.ir.program import CallOperator
-from fusewright.ir.verify import verify_program, verify_schedule
-from fusewright.ir.verify_lines import verify_lines
-from fusewright.kernels import Languages, define_kernels
 from fusewright.lower import lower
-from fusewright.runtime.triton_compiler import SCRATCH, compile_kernel, parameter_count
-from fusewright.schedule import schedule
-from fusewright.wrapper import emit_module, generate_lines, pack_native, plan_memory
 from tests.gpu.programs import PROGRAMS
+from tests.gpu.traced_programs import code_of, why_not_launched
 
 GPU, CPU = torch.device("cuda", 0), torch.device("cpu")
 ARCHITECTURE = 90
@@ -81,29 +76,19 @@ class Collector:
         raise Compiled
 
     def compile(self, graph: AtenGraph, context: CompileContext, half: str) -> None:
-        program = lower(graph, context, layouts_are_free=not half)
-        verify_program(program)
-        languages = Languages(context.options)
-        planned = schedule(program, context, languages.limits_of)
-        verify_schedule(planned)
-        kernels = define_kernels(planned, context, languages)
-        lines = generate_lines(planned, kernels.definitions, kernels.launches)
-        lines = plan_memory(lines, program.hints)
-        verify_lines(lines)
-        module = emit_module(program.name, lines)
-        compile(module.text, self.name, "exec")
-        pack_native(lines, module.places)
-        calls = Counter(work.operator for work in planned.works if isinstance(work, CallOperator))
+        scheduled, kernels = code_of(lower(graph, context, layouts_are_free=not half))
+        works = scheduled.works
+        calls = Counter(work.operator for work in works if isinstance(work, CallOperator))
         print(f"{self.name} {half}: {len(kernels.launches)} launches, {dict(calls)}", flush=True)
         self.kernels |= {kernel.key: kernel for kernel in kernels.definitions}
 
 
-def moved(example: Any, mode: FakeMode) -> Any:
-    """A fake of the example on the GPU; single numbers stay on the CPU."""
+def moved(example: Any, mode: FakeMode, numbers: torch.device = CPU) -> Any:
+    """A fake of the example on the GPU; single numbers are on `numbers`."""
     if not isinstance(example, torch.Tensor):
         return example
     meta = torch.empty_strided(example.shape, example.stride(), dtype=example.dtype, device="meta")
-    fake = mode.wrap(meta, CPU if example.dim() == 0 else GPU)
+    fake = mode.wrap(meta, numbers if example.dim() == 0 else GPU)
     return fake.requires_grad_(example.requires_grad)
 
 
@@ -119,34 +104,6 @@ def to_gpu(module: fx.GraphModule) -> None:
             map_aggregate(node.kwargs, changed),
         )
     module.recompile()
-
-
-def machine_code(kernel: Kernel, folder: Path) -> str | None:
-    """Compile a kernel; why it cannot be launched, or None."""
-    facts = kernel.facts
-    if not isinstance(facts, TritonFacts):
-        return None
-    names = (*(argument.name for argument in kernel.arguments), *kernel.sizes)
-    signature = dict(zip(names, facts.types, strict=True))
-    blocks = dict(facts.blocks)
-    try:
-        compiled = compile_kernel(
-            kernel.source,
-            signature | dict.fromkeys(blocks, "constexpr"),
-            blocks,
-            folder,
-            architecture=ARCHITECTURE,
-            warps=facts.warps,
-            debug=facts.checks_bounds,
-            name=kernel.name,
-            aligned=len(kernel.arguments),
-        )
-    except Exception as error:
-        return f"{type(error).__name__}: {error}"
-    if parameter_count(compiled.asm["ptx"]) < len(names):
-        return "parameters are missing in the assembly"
-    asked = [name for name in SCRATCH if getattr(compiled.metadata, name, 0)]
-    return f"asks for {asked}" if asked else None
 
 
 def calls(options: argparse.Namespace) -> list[tuple[str, Callable[..., Any], Any, Any]]:
@@ -206,7 +163,7 @@ def main() -> int:
         kernels |= collector.kernels
     with tempfile.TemporaryDirectory() as folder:
         for kernel in kernels.values():
-            reason = machine_code(kernel, Path(folder))
+            reason = why_not_launched(kernel, ARCHITECTURE, Path(folder))
             if reason is not None:
                 failures += 1
                 print(f"{kernel.name} FAILS: {reason}\n{kernel.source}")

@@ -42,7 +42,9 @@ def groups_of(name: str) -> list[Group]:
 def check_group(group: Group, launch: Launcher, device: str) -> None:
     """Compare all that the group's kernel writes with what its LLVM kernel writes."""
     generator = torch.Generator().manual_seed(0)
-    wanted = {buffer.name: _numbers(buffer, generator) for buffer in (*group.reads, *group.writes)}
+    wanted = {
+        buffer.name: numbers_of(buffer, generator) for buffer in (*group.reads, *group.writes)
+    }
     found = {name: tensor.to(device, copy=True) for name, tensor in wanted.items()}
     run_group(group, found, launch, {}, None)
     harness.build(print_group(group))(wanted)
@@ -57,7 +59,7 @@ def check_group(group: Group, launch: Launcher, device: str) -> None:
         )
 
 
-def _numbers(buffer: Buffer, generator: torch.Generator) -> torch.Tensor:
+def numbers_of(buffer: Buffer, generator: torch.Generator) -> torch.Tensor:
     """Memory for a buffer: numbers of about one, and integers that are indices of anything."""
     count = 1 + int(buffer.layout.offset) + sum(_reaches(buffer))
     dtype = getattr(torch, buffer.layout.dtype.torch_name)

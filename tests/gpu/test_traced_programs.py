@@ -1,0 +1,126 @@
+"""Programs that were traced as on a GPU, and lie here as text, become kernels and modules. Small
+kernels compute under Triton's interpreter what their loops say, and a sample compiles to machine
+code for an A100 and an H100. All of them: `python -m tests.gpu.traced_programs`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.kernels.triton import interpreter  # isort: skip - it has to come before triton
+
+import torch
+
+from fusewright.ir.canonical import canonical_names, structural_key
+from fusewright.ir.group import Group, Schedule
+from fusewright.ir.parse import parse_program
+from fusewright.ir.reference_groups import evaluate_group
+from fusewright.ir.text import print_group, print_program
+from fusewright.kernels import KernelSet
+from fusewright.kernels.triton import TritonKernel
+from tests.gpu.traced_programs import code_of, texts
+from tests.kernels.triton.compiling import run_module
+from tests.kernels.triton.launching import run_group
+from tests.kernels.triton.model_kernels import numbers_of
+
+PARTS = 4
+"""How many tests the programs are dealt to."""
+
+POINTS = 1 << 11
+"""Groups of more points are not interpreted."""
+
+INTERPRETED = 4
+"""Of the others, each of this number."""
+
+COMPILED = 90
+"""Of all programs, each of this number is compiled."""
+
+HALF = (torch.float16, torch.bfloat16)
+
+
+@functools.cache
+def schedules(part: int) -> dict[str, tuple[Schedule, KernelSet]]:
+    """Code of a part of the programs, by name; kept, since two tests look at it."""
+    return {name: code_of(parse_program(text)) for name, text in list(texts())[part::PARTS]}
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_every_program_becomes_code(part: int) -> None:
+    for name, (_, kernels) in schedules(part).items():
+        assert kernels.definitions, name
+
+
+def test_texts_are_as_programs_are_printed_today() -> None:
+    for _, text in list(texts())[:: 4 * PARTS]:
+        assert print_program(parse_program(text)).rstrip("\n") == text.rstrip("\n")
+
+
+def points(group: Group) -> int:
+    """The most points that a stage has; 0 where one of the group's buffers has no element."""
+    if any(int(size) == 0 for buffer in _buffers(group) for size in buffer.layout.size):
+        return 0
+    loops = ((*group.outer, *stage.inner) for stage in group.stages)
+    return max(prod(int(loop.extent) for loop in nest) for nest in loops)
+
+
+def _buffers(group: Group) -> Sequence[Any]:
+    return (*group.reads, *group.writes)
+
+
+def small_groups(part: int) -> Iterator[Group]:
+    """A sample of the small groups, none of which has the structure of another."""
+    groups: dict[str, Group] = {}
+    for scheduled, _ in schedules(part).values():
+        for work in scheduled.works:
+            if isinstance(work, Group) and 0 < points(work) <= POINTS:
+                groups.setdefault(structural_key(work, canonical_names(work)), work)
+    return iter(list(groups.values())[::INTERPRETED])
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("part", range(PARTS))
+def test_small_kernels_compute_what_their_loops_say(part: int, tmp_path: Path) -> None:
+    def launch(kernel: TritonKernel, count: int, arguments: Sequence[Any]) -> None:
+        interpreter.load_kernel(kernel.source, tmp_path)[(count,)](*arguments)
+
+    for group in small_groups(part):
+        generator = torch.Generator().manual_seed(0)
+        expected = {buffer.name: numbers_of(buffer, generator) for buffer in _buffers(group)}
+        computed = {name: tensor.clone() for name, tensor in expected.items()}
+        evaluate_group(group, expected, {})
+        run_group(group, computed, launch, {}, None)
+        is_half = any(tensor.dtype in HALF for tensor in expected.values())
+        for buffer in group.writes:
+            agree(computed[buffer.name], expected[buffer.name], is_half, print_group(group))
+
+
+def agree(computed: torch.Tensor, expected: torch.Tensor, is_half: bool, text: str) -> None:
+    """The interpreter cuts numbers off where they are rounded to half types, so those differ by
+    some units in the last place, and what is summed of them by a part of the largest.
+    """
+    finite = expected.double()[expected.double().isfinite()]
+    largest = float(finite.abs().max()) if finite.numel() else 1.0
+    torch.testing.assert_close(
+        computed,
+        expected,
+        equal_nan=True,
+        rtol=1 / 32 if is_half else 1e-4,
+        atol=max(largest, 1.0) * (1 / 32 if is_half else 1e-5),
+        msg=lambda message: f"{message}\n{text}",
+    )
+
+
+@pytest.mark.thorough
+def test_a_sample_compiles(tmp_path: Path) -> None:
+    """In a process of its own: here, Triton interprets."""
+    done = run_module(
+        "tests.gpu.traced_programs", "--part", f"8/{COMPILED}", cache=tmp_path, seconds=280
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.rstrip().endswith(" 0 failures")

@@ -1,0 +1,131 @@
+"""Programs as they are on a GPU, kept as text in `traced/`, compiled to machine code without a GPU:
+
+    python -m tests.gpu.traced_programs [--architectures 80 90] [--part K/N] [WORD …]
+
+They are scheduled, verified, written as kernels and as a module around them, and each kernel is
+compiled for GPUs of these compute capabilities. `--part K/N` takes every N-th program, from the
+K-th on; words choose programs by their names.
+Prints what fails, and ends with 1 if something did. `tests.gpu.pretended.trace` writes the texts
+anew.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from fusewright.config import Options
+from fusewright.context import CompileContext
+from fusewright.ir.group import Schedule
+from fusewright.ir.kernel import Kernel, TritonFacts
+from fusewright.ir.parse import parse_program
+from fusewright.ir.program import Program
+from fusewright.ir.verify import verify_program, verify_schedule
+from fusewright.ir.verify_lines import verify_lines
+from fusewright.kernels import KernelSet, Languages, define_kernels
+from fusewright.runtime.triton_compiler import SCRATCH, compile_kernel, parameter_count
+from fusewright.schedule import schedule
+from fusewright.wrapper import emit_module, generate_lines, pack_native, plan_memory
+
+FOLDER: Final = Path(__file__).parent / "traced"
+FILES: Final = {corpus: FOLDER / f"{corpus}.txt" for corpus in ("models", "samples")}
+
+ARCHITECTURES: Final = (80, 90)
+"""Compute capabilities of an A100 and an H100."""
+
+
+def texts() -> Iterator[tuple[str, str]]:
+    """The programs' names, each with its text."""
+    for path in FILES.values():
+        for text in path.read_text().split("\n\n"):
+            yield text.removeprefix("program ").partition("(")[0], text
+
+
+def code_of(program: Program) -> tuple[Schedule, KernelSet]:
+    """The schedule and the kernels of a program; each stage's result is verified, and the module
+    around the kernels is written.
+    """
+    verify_program(program)
+    context = CompileContext(options=Options(verify=True))
+    languages = Languages(context.options)
+    scheduled = schedule(program, context, languages.limits_of)
+    verify_schedule(scheduled)
+    kernels = define_kernels(scheduled, context, languages)
+    lines = generate_lines(scheduled, kernels.definitions, kernels.launches)
+    lines = plan_memory(lines, program.hints)
+    verify_lines(lines)
+    module = emit_module(program.name, lines)
+    compile(module.text, program.name, "exec")
+    pack_native(lines, module.places)
+    return scheduled, kernels
+
+
+def why_not_launched(kernel: Kernel, architecture: int, folder: Path) -> str | None:
+    """Compile a kernel; why it cannot be launched, or None. `folder` is for its source."""
+    facts = kernel.facts
+    if not isinstance(facts, TritonFacts):
+        return None
+    names = (*(argument.name for argument in kernel.arguments), *kernel.sizes)
+    blocks = dict(facts.blocks)
+    signature = dict(zip(names, facts.types, strict=True)) | dict.fromkeys(blocks, "constexpr")
+    try:
+        compiled: Any = compile_kernel(
+            kernel.source,
+            signature,
+            blocks,
+            folder,
+            architecture=architecture,
+            warps=facts.warps,
+            debug=facts.checks_bounds,
+            name=kernel.name,
+            aligned=len(kernel.arguments),
+        )
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    if parameter_count(compiled.asm["ptx"]) < len(names):
+        return "parameters are missing in the assembly"
+    scratch = [name for name in SCRATCH if getattr(compiled.metadata, name, 0)]
+    return f"asks for {scratch}" if scratch else None
+
+
+def main() -> int:
+    """Do what the command line asks for; return the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.gpu.traced_programs", description=__doc__
+    )
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("words", nargs="*", metavar="WORD")
+    parser.add_argument("--architectures", type=int, nargs="+", default=ARCHITECTURES)
+    parser.add_argument("--part", default="1/1", metavar="K/N")
+    options = parser.parse_args()
+    start = time.perf_counter()
+    first, step = map(int, options.part.split("/"))
+    chosen = [
+        text
+        for name, text in texts()
+        if not options.words or any(word in name for word in options.words)
+    ][first - 1 :: step]
+    kernels: dict[str, Kernel] = {}
+    for text in chosen:
+        _, code = code_of(parse_program(text))
+        kernels |= {kernel.key: kernel for kernel in code.definitions}
+    failures = 0
+    with tempfile.TemporaryDirectory() as folder:
+        for kernel in kernels.values():
+            for architecture in options.architectures:
+                reason = why_not_launched(kernel, architecture, Path(folder))
+                if reason is not None:
+                    failures += 1
+                    print(f"{kernel.name} for sm_{architecture} FAILS: {reason}\n{kernel.source}")
+    seconds = time.perf_counter() - start
+    print(f"{len(chosen)} programs, {len(kernels)} kernels in {seconds:.0f} s, {failures} failures")
+    return int(failures > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
