@@ -6,17 +6,19 @@
 Inference is in bfloat16; a training step is forward, loss and backward under autocast to bfloat16.
 By column: the median time by the GPU's own events, the columns taking turns; the time until a call
 returns, its work not done yet; the first call, with empty caches on disk; memory that a call needs
-beside parameters and inputs; kernels that it launches; the relative error against float64 of the
-results, or of all gradients together. A row is printed when it is known, with the seconds that it
-took, and all at the end. A model that is not begun within `--seconds` is named as left out. The
-exit status is 1 if one was, if our column failed, or strayed from float64 more than twice as far as
-eager.
+beside parameters and inputs; kernels that it launches; for fusewright, what its own kernels move,
+and the bandwidth that they reach by that, as a share of a copy's; the relative error against
+float64 of the results, or of all gradients together. (`benchmarks.first_calls` has cold and warm
+first calls.) A row is printed when it is known, with the seconds that it took, and all at the end.
+A model that is not begun within `--seconds` is named as left out. The exit status is 1 if one was,
+if our column failed, or strayed from float64 more than twice as far as eager.
 """
 
 from __future__ import annotations
 
 import argparse
 import copy
+import functools
 import gc
 import math
 import os
@@ -24,6 +26,7 @@ import statistics
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
@@ -36,6 +39,7 @@ from torch import nn
 from benchmarks.compilers import EAGER, OURS, PEER
 from benchmarks.gpu_models import MODELS, build
 from benchmarks.models import tensors_of
+from benchmarks.patterns import copy_bandwidth
 
 COLUMNS = (EAGER, PEER, OURS)
 SECONDS = 480.0
@@ -66,6 +70,12 @@ class Measured:
     launches: int | None = None
     """None where the profiler does not work."""
 
+    moved: float = math.nan
+    """MiB that our own kernels read and write in a call."""
+
+    share: float = math.nan
+    """The bandwidth that they reach by that, as a share of a copy's."""
+
     error: float = math.nan
     failure: str = ""
 
@@ -75,14 +85,21 @@ class Measured:
             return f"{self.column:14} failed: {self.failure}"
         return (
             f"{self.column:14} {self.call:9.3f} {eager / self.call:7.2f} {self.host:9.3f} "
-            f"{self.first:8.2f} {self.memory:8.0f} {self.launches or '?':>8} {self.error:10.2e}"
+            f"{self.first:8.2f} {self.memory:8.0f} {self.launches or '?':>8} "
+            f"{_or_nothing(self.moved, '8.0f')} {_or_nothing(self.share, '5.2f')} "
+            f"{self.error:10.2e}"
         )
 
 
 HEAD = (
     f"{'model':12} {'':14} {'ms':>9} {'speed':>7} {'host ms':>9} {'first s':>8} {'MiB':>8} "
-    f"{'kernels':>8} {'error':>10}"
+    f"{'kernels':>8} {'moved':>8} {'share':>5} {'error':>10}"
 )
+
+
+def _or_nothing(figure: float, form: str) -> str:
+    """A figure, or as much space where there is none."""
+    return " " * len(format(0.0, form)) if math.isnan(figure) else format(figure, form)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -144,8 +161,9 @@ def measure(name: str, mode: str, wanted: Sequence[str], compile_mode: str) -> l
         measured = Measured(column)
         columns.append(measured)
         try:
-            calls[column] = one_call(compiled(column, module, compile_mode), module, inputs, mode)
-            look_at(measured, calls[column], exact)
+            call = compiled(column, module, compile_mode)
+            calls[column] = one_call(call, module, inputs, mode)
+            look_at(measured, call, calls[column], exact)
         except Exception as error:
             measured.failure = said(error)
             calls.pop(column, None)
@@ -211,8 +229,10 @@ def exact_results(module: nn.Module, inputs: dict[str, Any], mode: str) -> list[
     return [one.detach() for one in found if one.is_floating_point()]
 
 
-def look_at(measured: Measured, call: Callable[[], Any], exact: list[torch.Tensor]) -> None:
-    """The first call, then memory, launches and errors of another one."""
+def look_at(
+    measured: Measured, compiled_call: Any, call: Callable[[], Any], exact: list[torch.Tensor]
+) -> None:
+    """The first call, then memory, launches, traffic and errors of another one."""
     torch.cuda.synchronize()
     start = time.perf_counter()
     call()
@@ -229,7 +249,13 @@ def look_at(measured: Measured, call: Callable[[], Any], exact: list[torch.Tenso
     measured.error = relative_error([one for one in found if one.is_floating_point()], exact)
     del found
     with suppress(RuntimeError, AssertionError):  # of the profiler: the call has been tried
-        measured.launches = launches(call)
+        spent = device_times(call)
+        measured.launches = len(spent)
+        kernels = bytes_of_kernels(compiled_call)
+        seconds = sum(seconds for name, seconds in spent if name in kernels)
+        if seconds:
+            measured.moved = sum(kernels.values()) / 2**20
+            measured.share = sum(kernels.values()) / seconds / bandwidth_of_a_copy()
 
 
 def relative_error(found: list[torch.Tensor], exact: list[torch.Tensor]) -> float:
@@ -244,13 +270,44 @@ def relative_error(found: list[torch.Tensor], exact: list[torch.Tensor]) -> floa
     return math.inf if math.isnan(apart) else math.sqrt(apart / size)
 
 
-def launches(call: Callable[[], Any]) -> int:
-    """Kernels, copies and fills of one call, as the profiler sees them."""
+def device_times(call: Callable[[], Any]) -> list[tuple[str, float]]:
+    """Kernels, copies and fills of one call, as the profiler sees them: their names, and seconds
+    on the GPU.
+    """
     activities = [torch.profiler.ProfilerActivity.CUDA]
     with torch.profiler.profile(activities=activities) as profile:
         call()
         torch.cuda.synchronize()
-    return sum(event.device_type == torch.autograd.DeviceType.CUDA for event in profile.events())
+    return [
+        (event.name, event.device_time / 1e6)
+        for event in profile.events()
+        if event.device_type == torch.autograd.DeviceType.CUDA
+    ]
+
+
+@functools.cache
+def bandwidth_of_a_copy() -> float:
+    """Bytes a second, measured once."""
+    return copy_bandwidth("cuda")
+
+
+def bytes_of_kernels(call: Any) -> dict[str, int]:
+    """By name, bytes that kernels of a compiled module move in a call, forward and backward: none
+    of what we did not compile.
+    """
+    if not hasattr(call, "_proxy_state"):
+        return {}
+    import fusewright
+
+    explanation = fusewright.explain(call).history
+    moved: Counter[str] = Counter()
+    for compilation in explanation.compilations if explanation is not None else ():
+        training = compilation.training
+        backward = training.backward.record if training and training.backward else None
+        for graph in (compilation.record, backward):
+            for launch in graph.launches if graph is not None else ():
+                moved[launch.kernel] += launch.bytes_read + launch.bytes_written
+    return moved
 
 
 def in_turns(calls: dict[str, Callable[[], Any]]) -> dict[str, float]:

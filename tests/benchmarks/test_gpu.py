@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+import fusewright
 from benchmarks import gpu
 from benchmarks.compilers import EAGER, OURS
 
@@ -37,3 +38,23 @@ def test_models_beyond_the_time_are_left_out(
     assert gpu.main(["--models", "bert", "--seconds", "-1"]) == 1
     assert measured == ["bert", "t5"]
     assert "left out after -1 s" in capsys.readouterr().out
+
+
+def test_the_bytes_that_kernels_move_are_of_forward_and_backward() -> None:
+    module = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.GELU())
+    compiled = fusewright.compile(module)
+    with torch.no_grad():
+        compiled(torch.ones(16, 8))
+    inference = gpu.bytes_of_kernels(compiled)
+    assert sum(inference.values()) >= 2 * 4 * 16 * 8
+    compiled(torch.ones(16, 8)).sum().backward()
+    assert sum(gpu.bytes_of_kernels(compiled).values()) > 2 * sum(inference.values())
+    assert gpu.bytes_of_kernels(module) == {}
+
+
+def test_a_row_has_traffic_only_where_it_is_known() -> None:
+    ours = gpu.Measured(OURS, call=1.0, error=1e-4, moved=300.0, share=0.75)
+    lines = list(gpu.row_of("bert", [gpu.Measured(EAGER, call=2.0, error=1e-4), ours]))
+    assert lines[1].split()[-3:] == ["300", "0.75", "1.00e-04"]
+    assert len({len(line) for line in (gpu.HEAD, *lines)}) == 1
+    assert "0.75" not in lines[0]
