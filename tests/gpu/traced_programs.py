@@ -23,11 +23,13 @@ from fusewright.config import Options
 from fusewright.context import CompileContext
 from fusewright.ir.group import Schedule
 from fusewright.ir.kernel import Kernel, TritonFacts
+from fusewright.ir.lines import DefineDevice
 from fusewright.ir.parse import parse_program
 from fusewright.ir.program import Program
 from fusewright.ir.verify import verify_program, verify_schedule
 from fusewright.ir.verify_lines import verify_lines
 from fusewright.kernels import KernelSet, Languages, define_kernels
+from fusewright.packages.constants import constant_row
 from fusewright.runtime.triton_compiler import SCRATCH, compile_kernel, parameter_count
 from fusewright.schedule import schedule
 from fusewright.wrapper import emit_module, generate_lines, pack_native, plan_memory
@@ -61,7 +63,9 @@ def code_of(program: Program) -> tuple[Schedule, KernelSet]:
     verify_lines(lines)
     module = emit_module(program.name, lines)
     compile(module.text, program.name, "exec")
-    pack_native(lines, module.places)
+    devices = {line.slot: line.device for line in lines if isinstance(line, DefineDevice)}
+    for constant in pack_native(lines, module.places).constants:
+        constant_row(constant, devices)  # packages hold it
     return scheduled, kernels
 
 

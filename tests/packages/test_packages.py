@@ -106,9 +106,9 @@ def test_results_are_eagers(model: Model, path: Path, rows: int) -> None:
 
 LOADED = """
 import sys, time, torch, fusewright
-began = time.perf_counter()
+began = time.process_time()
 package = fusewright.load(sys.argv[1])
-seconds = time.perf_counter() - began
+seconds = time.process_time() - began
 torch.manual_seed(5)
 x, mask = torch.randn(5, 16), torch.rand(5, 1)
 hidden, rest = package({"x": x}, mask=[mask])
@@ -296,7 +296,7 @@ def test_levels_of_processors(
     path = fusewright.aot_compile(model, args, kwargs, tmp_path / "p", processors=("avx2",))
     with pytest.raises(PackageRefused, match="this processor lacks avx2, which it needs"):
         fusewright.load(path)
-    with pytest.raises(ValueError, match="processors are among avx512, avx2, scalar, not 'sse'"):
+    with pytest.raises(ValueError, match=r"processors are among avx512, .*sm_90, not 'sse'"):
         fusewright.aot_compile(model, args, kwargs, tmp_path / "p", processors=("sse",))
 
 
@@ -538,6 +538,7 @@ def altered(path: Path, change: Callable[[dict[str, Any]], None], target: Path) 
     [
         (lambda m: m.update(torch="2.1"), r"made with torch 2.1, and this is \d"),
         (lambda m: m.update(machine="riscv64"), r"it is for riscv64, and this is "),
+        (lambda m: m.update(devices=["cuda:7"], gpus=[90]), "made for cuda:7, of sm_90, and "),
         (
             lambda m: [level["features"].append("avx9") for level in m["levels"]],
             "this processor lacks avx9",

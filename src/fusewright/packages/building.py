@@ -7,6 +7,7 @@ import inspect
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -37,17 +38,22 @@ from fusewright.ir.forms import (
     print_lines,
 )
 from fusewright.ir.index import Atom, Index, Symbol
-from fusewright.ir.lines import CallProgram, DefineKernel, Line
+from fusewright.ir.kernel import Kernel, TritonFacts
+from fusewright.ir.lines import CallProgram, DefineDevice, DefineKernel, Line
 from fusewright.ir.relations import Relation
 from fusewright.packages.constants import constant_row
 from fusewright.packages.container import Section, write_package
+from fusewright.packages.gpu_kernels import architecture_of, section_of
 from fusewright.packages.processors import LEVELS, best_level, machine_name
 from fusewright.packages.sizes import Number
 from fusewright.packages.standalone import NotStandalone, standalone_section
 from fusewright.packages.structure import CannotDescribe, Description, describe, leaves_of
 from fusewright.pipeline import GeneratedCode, generate_code
+from fusewright.runtime import compile_pool
+from fusewright.runtime.cuda import LETTERS, CudaKernel, GpuKernelFailed, TritonSource
 from fusewright.runtime.llvm_engine import MachineCodeCompiler, cpu_target
 from fusewright.runtime.native_plan import NativePlan
+from fusewright.runtime.targets import source_of
 from fusewright.symbolic.nodes import index_of
 from fusewright.torch_compat.trees import flatten_tree, map_tree
 from fusewright.torch_version import version_of
@@ -85,8 +91,8 @@ def aot_compile(
     `dynamic_shapes` says so, as `compile` takes it; all else is as it was in this call. It computes
     no gradients. `entry_points`: further functions by name, say another method of the module, which
     share its weights. `store_weights`: False leaves them out; they are given when it is loaded.
-    `processors`: levels of processors to compile for, of avx512, avx2 and scalar; this machine's
-    best by default. `key`: signs the package.
+    `processors`: levels of processors to compile for, of avx512, avx2 and scalar, and kinds of GPUs
+    such as sm_90; this machine's by default. `key`: signs the package.
 
     Raises: `Unsupported`, which names the line, for what would break the graph, and for a program
     that trains, changes objects or returns what no package holds; `WrongShape`
@@ -100,15 +106,22 @@ def aot_compile(
             str(path), f"packages are made on x86-64, and this is {machine_name()}"
         )
     chosen = processors or (best_level(),)
+    gpus = [int(name[3:]) for name in chosen if name[:3] == "sm_" and name[3:].isdecimal()]
     for name in chosen:
-        if name not in LEVELS:
-            raise ValueError(f"processors are among {', '.join(LEVELS)}, not {name!r}")
+        if name not in LEVELS and not (name[:3] == "sm_" and name[3:].isdecimal()):
+            names = ", ".join(LEVELS)
+            raise ValueError(f"processors are among {names}, and of GPUs sm_90, not {name!r}")
     first = EntryPoint(target, args, kwargs, dynamic_shapes)
-    builder = _Builder(dict(options or {}), [name for name in LEVELS if name in chosen])
+    levels = [name for name in LEVELS if name in chosen] or [best_level()]
+    builder = _Builder(dict(options or {}), levels, sorted(gpus))
     with COLLECTOR_PAUSE, torch.no_grad():
         for name, entry in {"forward": first, **(entry_points or {})}.items():
             builder.add(name, entry)
-    sections = builder.sections + builder.standalone_sections()
+    try:
+        gpu_sections = builder.gpu_sections()
+    except GpuKernelFailed as failure:
+        raise PackageRefused(str(path), str(failure)) from failure
+    sections = builder.sections + gpu_sections + builder.standalone_sections()
     sections += builder.stored_weights() if store_weights else []
     secret = key.encode() if isinstance(key, str) else key
     write_package(Path(path), builder.manifest(), sections, secret)
@@ -118,15 +131,24 @@ def aot_compile(
 class _Builder:
     """Collects the parts of a package."""
 
-    def __init__(self, options: dict[str, Any], levels: list[str]) -> None:
+    def __init__(self, options: dict[str, Any], levels: list[str], gpus: list[int]) -> None:
         self.sections: list[tuple[str, Section]] = []
         self._options = {"verify": False, **options}
         self._levels = levels
+        self._architectures = gpus
+        """Kinds of GPUs to compile for; filled in with this machine's where there are none."""
+
         self._entries: dict[str, Any] = {}
         self._plans: dict[tuple[str, str], dict[str, Any]] = {}
         """By entry point and level, its plan as data."""
 
         self._weights: dict[str, torch.Tensor] = {}
+        self._gpu_kernels: dict[tuple[str, str], TritonSource] = {}
+        """By entry point and name, the kernels for GPUs."""
+
+        self._devices: dict[str, None] = {}
+        """The GPUs that plans name, in order."""
+
         self._names: dict[int, str] = {}
         """Names of weights, by the identity of the tensor."""
 
@@ -136,14 +158,45 @@ class _Builder:
             "fusewright": __version__,
             "torch": ".".join(map(str, version_of(torch.__version__))),
             "machine": machine_name(),
+            "gpus": self._architectures,
+            "devices": self._gpus_named(),
             "levels": [{"name": name, "features": LEVELS[name]} for name in self._levels],
             "weights": [_tensor_row(name, weight) for name, weight in self._weights.items()],
             "entries": self._entries,
         }
 
+    def _gpus_named(self) -> list[str]:
+        """The GPUs that arguments, weights and plans name."""
+        leaves = [leaf for entry in self._entries.values() for leaf in entry["leaves"]]
+        named = [str(weight.device) for weight in self._weights.values()]
+        named += [leaf["device"] for leaf in leaves]
+        return sorted({*named, *self._devices} - {"cpu", "meta"})
+
     def stored_weights(self) -> list[tuple[str, Section]]:
         """Sections of the weights."""
         return [(f"weight.{name}", _memory_of(weight)) for name, weight in self._weights.items()]
+
+    def gpu_sections(self) -> list[tuple[str, Section]]:
+        """Machine code of the kernels for GPUs. Raises: GpuKernelFailed."""
+        if not self._gpu_kernels:
+            return []
+        own = {architecture_of(torch.device(device).index or 0) for device in self._devices}
+        self._architectures = self._architectures or sorted(own)
+        requests = [
+            (CudaKernel(name, source), entry, architecture, aligned)
+            for (entry, name), source in self._gpu_kernels.items()
+            for architecture in self._architectures
+            for aligned in (True, False)
+        ]
+
+        def section(request: tuple[CudaKernel, str, int, bool]) -> tuple[str, Section]:
+            kernel, entry, architecture, aligned = request
+            cubin = kernel.machine_code(architecture, aligned)
+            return section_of(entry, kernel.name, architecture, aligned), cubin.to_bytes()
+
+        workers = max(1, min(compile_pool.WORKERS, len(requests)))
+        with ThreadPoolExecutor(workers, thread_name_prefix="fusewright-triton") as pool:
+            return [*pool.map(section, requests)]
 
     def standalone_sections(self) -> list[tuple[str, Section]]:
         """The sections that run entry points without Python, where nothing of them needs it."""
@@ -198,31 +251,31 @@ class _Builder:
         plan = pack_native(code.lines, emitted.places, code.order, emitted.places_of_blocks)
         _refuse_lines(code.lines, place)
         kernels = [line.kernel for line in code.lines if isinstance(line, DefineKernel)]
-        if any(kernel.language != "cpu" for kernel in kernels):
-            raise Unsupported("a package holds code for the CPU alone", place)
+        if any(kernel.language not in ("cpu", "triton") for kernel in kernels):
+            what = "a package holds kernels for the CPU and for NVIDIA's GPUs alone"
+            raise Unsupported(what, place)
+        devices = {line.slot: line.device for line in code.lines if isinstance(line, DefineDevice)}
+        self._devices.update(dict.fromkeys(devices.values()))
         try:
-            rows = _plan_rows(plan)
+            rows = _plan_rows(plan, devices)
         except CannotDescribe as error:
             raise Unsupported(f"{error} cannot be packaged", place) from None
         data = {
             **rows,
-            "kernels": [
-                {
-                    "name": kernel.name,
-                    "tensors": len(kernel.arguments),
-                    "sizes": len(kernel.sizes),
-                }
-                for kernel in kernels
-            ],
+            "kernels": [*map(_kernel_row, kernels)],
         }
         name = f"{entry}.{level}"
         text = json.dumps(data, separators=(",", ":"))
         self._plans[entry, level] = json.loads(text)
         self.sections.append((f"{name}.plan", text.encode()))
-        if kernels:
-            sources = {kernel.name: kernel.source for kernel in kernels}
+        sources = {kernel.name: kernel.source for kernel in kernels if kernel.language == "cpu"}
+        if sources:
             machine_code = MachineCodeCompiler(cpu_target(level)).object_code(sources)
             self.sections.append((f"{name}.code", machine_code))
+        for kernel in kernels:
+            source = source_of(kernel)
+            if isinstance(source, TritonSource):
+                self._gpu_kernels[entry, kernel.name] = source
         self.sections.append((f"{name}.lines", print_lines(code.lines).encode()))
 
 
@@ -530,15 +583,24 @@ def _refuse_effects(graph: AtenGraph, place: Location) -> None:
         raise Unsupported("an argument is a view of conjugates", place, "call resolve_conj()")
 
 
-def _plan_rows(plan: NativePlan) -> dict[str, Any]:
+def _kernel_row(kernel: Kernel) -> dict[str, Any]:
+    """A kernel as a plan has it."""
+    row = {"name": kernel.name, "language": kernel.language, "tensors": len(kernel.arguments)}
+    if isinstance(kernel.facts, TritonFacts):
+        kinds = kernel.facts.types[len(kernel.arguments) :]
+        return {**row, "letters": "".join(LETTERS[kind] for kind in kinds)}
+    return {**row, "sizes": len(kernel.sizes)}
+
+
+def _plan_rows(plan: NativePlan, devices: Mapping[str, str]) -> dict[str, Any]:
     """A plan as data, with those of its blocks. Raises: CannotDescribe."""
     return {
         "inputs": plan.inputs,
         "slots": plan.slots,
         "numbers": plan.numbers,
-        "constants": [constant_row(text) for text in plan.constants],
+        "constants": [constant_row(text, devices) for text in plan.constants],
         "operations": plan.operations,
-        "blocks": {name: _plan_rows(block) for name, block in plan.blocks.items()},
+        "blocks": {name: _plan_rows(block, devices) for name, block in plan.blocks.items()},
     }
 
 
@@ -552,8 +614,9 @@ def _refuse_lines(lines: Sequence[Line], place: Location) -> None:
 
 
 def _tensor_row(name: str, tensor: torch.Tensor) -> dict[str, Any]:
-    if tensor.device.type != "cpu" or tensor.layout is not torch.strided:
-        raise PackageRefused(name, f"a package holds plain tensors on the CPU, not {tensor.device}")
+    if tensor.device.type not in ("cpu", "cuda") or tensor.layout is not torch.strided:
+        what = f"a package holds plain tensors on the CPU and GPUs, not {tensor.device}"
+        raise PackageRefused(name, what)
     return {
         "name": name,
         "dtype": str(tensor.dtype).removeprefix("torch."),
@@ -570,6 +633,8 @@ def _memory_of(tensor: torch.Tensor) -> memoryview:
     extents = zip(tensor.shape, tensor.stride(), strict=True)
     span = 1 + sum((n - 1) * stride for n, stride in extents)
     size = span * tensor.element_size()
+    if tensor.device.type != "cpu":
+        tensor = tensor.as_strided((span,), (1,)).cpu()
     memory = (ctypes.c_char * size).from_address(tensor.data_ptr())
     memory._tensor = tensor  # type: ignore[attr-defined]  # keeps it
     return memoryview(memory).cast("B")

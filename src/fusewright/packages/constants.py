@@ -61,27 +61,32 @@ RUNTIME: Final = {
 """Functions of ours that plans call."""
 
 
-def constant_row(text: str) -> Row:
-    """An expression as data. Raises: CannotDescribe, for one that no package holds."""
-    return _row(ast.parse(text, mode="eval").body, text)
+def constant_row(text: str, devices: Mapping[str, str]) -> Row:
+    """An expression as data; `devices`: by slot, a device. Raises: CannotDescribe, for one that no
+    package holds.
+    """
+    return _row(ast.parse(text, mode="eval").body, text, devices)
 
 
-def _row(node: ast.expr, text: str) -> Row:
+def _row(node: ast.expr, text: str, devices: Mapping[str, str]) -> Row:
     match node:
+        case ast.Name(id=name) if name in devices:
+            device = torch.device(devices[name])
+            return ["literal", describe(device, lambda value: None, text)]
         case ast.Name(id=name):
             return ["kernel", name]
         case ast.Call(func=ast.Attribute(attr="constant"), args=[_, ast.Constant(value=name)]):
             return ["constant", name]
         case ast.Call(
             func=ast.Attribute(attr="tensor_kind"),
-            args=[ast.Attribute(attr=dtype), ast.Call(args=[ast.Constant(value=device)])],
+            args=[ast.Attribute(attr=dtype), device],
         ):
-            return ["kind", dtype, device]
+            return ["kind", dtype, _device(device, devices)]
         case ast.Call(
             func=ast.Attribute(value=ast.Name(id="runtime"), attr="reinterpret"),
             args=[source, *layout],
         ):
-            kind, name = _row(source, text)
+            kind, name = _row(source, text, devices)
             if kind == "constant":
                 return ["view", name, *map(ast.literal_eval, layout)]
         case ast.Attribute(value=ast.Name(id="runtime"), attr=name) if name in RUNTIME:
@@ -94,6 +99,16 @@ def _row(node: ast.expr, text: str) -> Row:
     if path is not None:
         return ["operator", *path]
     return ["literal", describe(_literal(node, text), lambda value: None, text)]
+
+
+def _device(node: ast.expr, devices: Mapping[str, str]) -> str:
+    """The device that `torch.device("cpu")` or a slot stands for."""
+    match node:
+        case ast.Call(args=[ast.Constant(value=str(name))]):
+            return name
+        case ast.Name(id=slot):
+            return devices[slot]
+    raise CannotDescribe(f"the device {ast.unparse(node)}")
 
 
 def _operator_path(node: ast.expr) -> list[str] | None:

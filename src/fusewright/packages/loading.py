@@ -16,6 +16,7 @@ from fusewright.errors import PackageRefused, WrongArgument
 from fusewright.native import CallPlan, CpuKernel, MachineCode, lacking_features
 from fusewright.packages.constants import constant_of
 from fusewright.packages.container import PackageFile, read_package
+from fusewright.packages.gpu_kernels import PackagedKernel, check_gpus
 from fusewright.packages.processors import machine_name
 from fusewright.packages.sizes import HOLDS, evaluate
 from fusewright.packages.structure import leaves_of, match, rebuild, torch_constant
@@ -196,7 +197,8 @@ class _Leaf:
         if None in self._strides:
             raise WrongArgument(f"{self.place} has strides {stride}, which were not compiled for")
         strides: Any = self._strides
-        return torch.empty_strided(value.shape, strides, dtype=value.dtype).copy_(value)
+        made = torch.empty_strided(value.shape, strides, dtype=value.dtype, device=value.device)
+        return made.copy_(value)
 
 
 class _Sizes:
@@ -391,14 +393,19 @@ class Package:
     def _plan(self, name: str, entry: Mapping[str, Any]) -> Callable[[list[Any]], Any]:
         """The native plan of an entry point, with its machine code."""
         code = json.loads(bytes(self._file.section(f"{name}.{self._level}.plan")))
-        kernels: dict[str, CpuKernel] = {}
-        if code["kernels"]:
+        rows = [row for row in code["kernels"] if row["language"] == "cpu"]
+        kernels: dict[str, Any] = {
+            row["name"]: PackagedKernel(self._file, name, row).launcher()
+            for row in code["kernels"]
+            if row["language"] != "cpu"
+        }
+        if rows:
             section = self._file.section(f"{name}.{self._level}.code")
             try:
                 machine_code = MachineCode(section)
             except ValueError as error:
                 raise PackageRefused(str(self.path), str(error)) from None
-            for kernel in code["kernels"]:
+            for kernel in rows:
                 address = machine_code.address(kernel["name"])
                 kernels[kernel["name"]] = CpuKernel(
                     address, kernel["tensors"], kernel["sizes"], kernel["name"], machine_code
@@ -444,7 +451,7 @@ def load(
     `weights`: a module or mapping whose tensors are shared in place of those that are stored.
     `key`: only a package that was signed with it is taken. Raises: PackageRefused, which names what
     is wrong, before anything of it is executed: it is damaged, or for another version of torch,
-    another processor or other weights; OSError, where there is no such file.
+    another processor or GPU, or other weights; OSError, where there is no such file.
     """
     key = key.encode() if isinstance(key, str) else key
     file = read_package(Path(path), key)
@@ -477,6 +484,7 @@ def _checked(file: PackageFile) -> str:
         raise PackageRefused(path, f"it was made with torch {made_with}, and this is {running}")
     if manifest["machine"] != machine_name():
         raise PackageRefused(path, f"it is for {manifest['machine']}, and this is {machine_name()}")
+    check_gpus(path, manifest)
     lacking: list[str] = []
     for level in manifest["levels"]:
         lacking = lacking_features(tuple(level["features"]))
@@ -493,11 +501,12 @@ def _named(weights: Weights) -> dict[str, torch.Tensor]:
 
 
 def _stored(file: PackageFile, row: Mapping[str, Any], section: str) -> torch.Tensor:
-    """A tensor in the memory that the file is mapped to."""
+    """A tensor in the memory that the file is mapped to, or on its GPU."""
     dtype = torch_constant("dtype", row["dtype"])
+    device = torch.device(row["device"])
     offset, size = file.places[section]
     if size == 0:
-        return torch.empty_strided(row["size"], row["stride"], dtype=dtype)
+        return torch.empty_strided(row["size"], row["stride"], dtype=dtype, device=device)
     count = size // dtype.itemsize
     memory = torch.frombuffer(file.memory, dtype=dtype, count=count, offset=offset)
-    return memory.as_strided(row["size"], row["stride"])
+    return memory.to(device).as_strided(row["size"], row["stride"])

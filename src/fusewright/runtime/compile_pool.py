@@ -15,7 +15,8 @@ from typing import Final
 
 from fusewright.errors import FusewrightError
 from fusewright.runtime import cubins
-from fusewright.runtime.cubins import CompileRequest, Cubin
+from fusewright.runtime.cubins import CompileRequest
+from fusewright.runtime.cuda_driver import Cubin
 from fusewright.runtime.folders import generated_folder
 
 WORKERS: Final = 8

@@ -27,8 +27,8 @@ from fusewright.native import _extension
 from fusewright.progress import DOING
 from fusewright.records import record
 from fusewright.runtime import compile_pool, cubins, cuda_driver, eager_kernels
-from fusewright.runtime.cubins import CompileRequest, Cubin
-from fusewright.runtime.cuda_driver import DriverRefused
+from fusewright.runtime.cubins import CompileRequest
+from fusewright.runtime.cuda_driver import Cubin, DriverRefused
 
 WARP = 32
 """Threads that run together."""
@@ -119,7 +119,7 @@ class CudaKernel:
             cubin = self._compiled.get((architecture, aligned))
             if cubin is None:
                 try:
-                    cubin = self._compile(architecture, aligned)
+                    cubin = self.machine_code(architecture, aligned)
                     self._require_room(cubin, device)
                 except (GpuKernelFailed, DriverRefused) as failure:
                     cubin = failure
@@ -136,18 +136,16 @@ class CudaKernel:
             eager_kernels.run_eagerly(self.source.key, str(failure))
 
     def _require_room(self, cubin: Cubin, device: int) -> None:
-        """GpuKernelFailed: the kernel wants memory that launches do not give it."""
-        if cubin.scratch_bytes:
-            raise GpuKernelFailed(f"{self.name} needs memory that launches do not give it")
-        if cubin.parameters < len(self.source.signature):
-            raise GpuKernelFailed(f"{self.name} lacks parameters in its machine code")
+        """GpuKernelFailed: the kernel wants more shared memory than a GPU has."""
         room = cuda_driver.shared_bytes(device)
         if cubin.shared_bytes > room:
             wanted = f"{cubin.shared_bytes} bytes of shared memory of {room}"
             raise GpuKernelFailed(f"{self.name} needs {wanted} on GPU {device}")
 
-    def _compile(self, architecture: int, aligned: bool) -> Cubin:
-        """The machine code for an architecture, kept on disk."""
+    def machine_code(self, architecture: int, aligned: bool) -> Cubin:
+        """The machine code for an architecture, kept on disk. GpuKernelFailed: there is none that
+        can be launched.
+        """
         source = self.source
         request = CompileRequest(
             name=self.name,
@@ -167,6 +165,10 @@ class CudaKernel:
             except compile_pool.CompilationFailed as failure:
                 raise GpuKernelFailed(f"{self.name} for sm_{architecture}: {failure}") from failure
             cubins.write(request, cubin)
+        if cubin.scratch_bytes:
+            raise GpuKernelFailed(f"{self.name} needs memory that launches do not give it")
+        if cubin.parameters < len(source.signature):
+            raise GpuKernelFailed(f"{self.name} lacks parameters in its machine code")
         return cubin
 
 

@@ -13,7 +13,8 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, CompiledKernel
 
 from fusewright.ir.kernel import STAGES
-from fusewright.runtime.cubins import CompileRequest, Cubin
+from fusewright.runtime.cubins import CompileRequest
+from fusewright.runtime.cuda_driver import Cubin
 from fusewright.runtime.folders import write_once
 
 SCRATCH = ("global_scratch_size", "profile_scratch_size")
