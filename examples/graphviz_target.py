@@ -46,12 +46,12 @@ class Drawing:
                 self.writers[buffer.name] = self.writers.get(source)
             case wrapper.DefineKernel(kernel=kernel):
                 self.kernels[kernel.name] = kernel
+            case wrapper.DefineChoice(name=name):
+                self.kernels[name] = line
             case wrapper.CallKernel(launch=launch):
-                arguments = self.kernels[launch.kernel].arguments
-                pairs = list(zip(arguments, launch.buffers, strict=True))
-                read = [buffer for argument, buffer in pairs if argument.is_read]
-                written = [buffer for argument, buffer in pairs if argument.is_written]
-                self.work(launch.kernel, read, written)
+                self.launch(launch.kernel, launch.buffers)
+            case wrapper.CallChoice(choice=choice, buffers=buffers):
+                self.launch(choice, buffers)
             case wrapper.CallExtern(operator=name) | wrapper.CallExternOut(operator=name):
                 self.call(name, line)
             case wrapper.CallProgram(name=name):
@@ -60,6 +60,12 @@ class Drawing:
                 self.call("copy", line)
             case wrapper.Return():
                 self.work("result", buffers_read(line), [], "ellipse")
+
+    def launch(self, kernel, buffers):
+        pairs = list(zip(self.kernels[kernel].arguments, buffers, strict=True))
+        read = [buffer for argument, buffer in pairs if argument.is_read]
+        written = [buffer for argument, buffer in pairs if argument.is_written]
+        self.work(kernel, read, written)
 
     def call(self, name, line):
         self.work(name, buffers_read(line), [*buffers_defined(line), *buffers_overwritten(line)])

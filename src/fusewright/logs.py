@@ -26,6 +26,7 @@ CHANNELS: Final = {
     "aten": "the ATen graph of each graph",
     "loops": "the fused loops of each graph",
     "kernels": "the source of each kernel",
+    "choices": "kernels that were timed, and which was fastest",
     "wrapper": "the Python module that calls the kernels",
 }
 """Names in `FUSEWRIGHT_LOG`, and what each prints."""

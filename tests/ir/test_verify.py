@@ -60,8 +60,8 @@ def test_lines_hold_no_text_of_a_target(line: lines.Line) -> None:
 
 
 def test_text_in_lines_is_for_users() -> None:
-    """Fields of a free text: a device, a folder, a message. All others are names, operands, sizes
-    and layouts, and a kernel's source, which is in the language that the kernel names.
+    """Fields of a free text: a device, a folder, a message, a hash. All others are names, operands,
+    sizes and layouts, and a kernel's source, which is in the language that the kernel names.
     """
     free = {
         (cls.__name__, name)
@@ -71,4 +71,9 @@ def test_text_in_lines_is_for_users() -> None:
         if piece.kind == "text"
         for name in piece.fields
     }
-    assert free == {("DefineDevice", "device"), ("DebugPrint", "folder"), ("CheckFact", "message")}
+    assert free == {
+        ("DefineDevice", "device"),
+        ("DefineChoice", "key"),
+        ("DebugPrint", "folder"),
+        ("CheckFact", "message"),
+    }

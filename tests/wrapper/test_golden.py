@@ -19,6 +19,7 @@ from fusewright.wrapper import (
     pack_native,
     plan_memory,
 )
+from fusewright.wrapper.choices import choices_in, fill_choices
 from fusewright.wrapper.devices import name_devices
 from fusewright.wrapper.views import name_views
 from tests.golden import golden
@@ -51,6 +52,20 @@ def test_checks_and_debug_prints(text: str) -> str:
     return printed
 
 
+@golden("cases/choices.txt")
+def test_choices_filled_in(text: str) -> str:
+    """The winner stands in the first line."""
+    first, _, rest = text.partition("\n")
+    lines = parse_lines(rest)
+    verify_lines(lines)
+    (choice,) = choices_in(lines).values()
+    names = [alternative.name for alternative in choice.alternatives]
+    filled = fill_choices(lines, {choice.name: names.index(first.removeprefix("# "))})
+    planned = plan_memory(filled, {"s1": 16})
+    verify_lines(planned)
+    return print_lines(planned)
+
+
 @golden("cases/devices.txt")
 def test_devices(text: str) -> str:
     return print_lines(name_devices(parse_lines(text)))
@@ -68,6 +83,7 @@ def test_fx_graph(text: str) -> str:
     """The graph, and the module's buffers and kernels."""
     lines = name_views(parse_lines(text))
     kernels = {line.kernel.name: print for line in lines if isinstance(line, DefineKernel)}
+    kernels |= dict.fromkeys(choices_in(lines), print)
     constants = {line.buffer.name: zeros(()) for line in lines if isinstance(line, TakeConstant)}
     constants |= {line.name: print for line in lines if isinstance(line, CallProgram)}
     module = emit_fx(lines, kernels, constants)
@@ -75,7 +91,7 @@ def test_fx_graph(text: str) -> str:
     module.graph.eliminate_dead_code()
     examples = [
         f"{one.dtype}{list(one.shape)}" if isinstance(one, Tensor) else str(one)
-        for one in fused_examples(lines, {"s0": 16})
+        for one in fused_examples(lines, {"s0": 16, "s1": 16})
     ]
     return f"{str(module.graph).strip()}\n\nexamples: {', '.join(examples)}\n"
 

@@ -17,13 +17,13 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from fusewright.ir.index import Index, Symbol
 from fusewright.ir.kernel import Launch
 from fusewright.ir.program import Buffer, ListOf, Operand, ViewReference, operand_buffers
-from fusewright.ir.text_kernels import print_kernel
+from fusewright.ir.text_kernels import print_arguments, print_kernel
 from fusewright.ir.text_parts import (
     layout_indices,
     operand_indices,
@@ -235,6 +235,20 @@ def _launch(launch: Launch) -> str:
     return f"{launch.kernel}({', '.join(launch.buffers)}){sizes} units {launch.units}{device}"
 
 
+def _call(name: str, buffers: Iterable[str], sizes: Sequence[Index], device: str) -> str:
+    shown = f" sizes {print_list(sizes)}" if sizes else ""
+    place = "" if device == "cpu" else f" on {device}"
+    return f"{name}({', '.join(buffers)}){shown}{place}"
+
+
+def _alternatives(arguments: Any, sizes: Iterable[Symbol], alternatives: Iterable[Any]) -> str:
+    rows = [*print_arguments(arguments), *(f"  size {print_symbol(symbol)}" for symbol in sizes)]
+    for alternative in alternatives:
+        rows.append(f"  alternative {alternative.name}")
+        rows += [f"    {row}" for row in print_lines(alternative.lines).splitlines()]
+    return "".join(f"\n{row}" for row in rows)
+
+
 def _block(block: Any) -> str:
     rows = print_lines(block.lines).splitlines()
     inner = "".join(f"\n    {row}" for row in rows)
@@ -258,6 +272,12 @@ KINDS: Final[dict[str, FieldKind]] = {
         reads=lambda launch: launch.buffers,
         indices=lambda launch: (*launch.sizes, launch.units),
     ),
+    "choice_call": FieldKind(
+        show=_call,
+        reads=lambda name, buffers, sizes, device: buffers,
+        indices=lambda name, buffers, sizes, device: sizes,
+    ),
+    "alternatives": FieldKind(show=_alternatives),
     "buffer": FieldKind(reads=lambda name: (name,)),
     "written": FieldKind(overwrites=lambda name: (name,)),
     "all_written": FieldKind(show=_listed, overwrites=lambda names: names),

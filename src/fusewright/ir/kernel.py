@@ -24,7 +24,11 @@ class KernelArgument:
 
     @property
     def is_read(self) -> bool:
-        return not self.is_written or self.name.startswith("inout")
+        return not self.is_written or self.is_in_place
+
+    @property
+    def is_in_place(self) -> bool:
+        return self.name.startswith("inout")
 
 
 @record(kw_only=True)

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fusewright.ir.kernel import Kernel, Launch
+from fusewright.ir.index import Index, SizeSymbol
+from fusewright.ir.kernel import Kernel, KernelArgument, Launch
 from fusewright.ir.origin import Origin
 from fusewright.ir.program import Buffer, CheckFact, NumberStatement, Operand
 from fusewright.records import field, record
@@ -177,6 +178,54 @@ class CallKernel:
     form = "launch {launch:launch}"
 
     launch: Launch
+
+
+CALLER = "caller"
+"""In the lines of an alternative: the device of the call that runs them."""
+
+
+@record(kw_only=True)
+class Alternative:
+    """One way to do the work of a choice: lines over the choice's arguments and sizes, on the
+    device `CALLER`. Buffers that they allocate are their own, and freed by them.
+    """
+
+    name: str
+    """What is special about it: `looped`, `split`, `library`."""
+
+    lines: tuple[Line, ...]
+
+
+@record(kw_only=True)
+class DefineChoice:
+    """Several ways to do the same work, of which measuring tells the fastest (`wrapper.choices`).
+    The first is what the compiler would do without measuring.
+    """
+
+    form = "choice {name:word} key {key:text}{arguments,sizes,alternatives:alternatives}"
+
+    name: str
+    key: str
+    """Hash of the alternatives, their kernels' sources included."""
+
+    arguments: tuple[KernelArgument, ...]
+    """The union of the tensors that the alternatives use. A call may give one buffer for two."""
+
+    sizes: tuple[SizeSymbol, ...]
+    alternatives: tuple[Alternative, ...]
+
+
+@record(kw_only=True)
+class CallChoice:
+    """One of the alternatives of a choice does the work, on these buffers and sizes."""
+
+    form = "choose {choice,buffers,sizes,device:choice_call}"
+
+    choice: str
+    buffers: tuple[str, ...]
+    sizes: tuple[Index, ...]
+    device: str
+    origins: tuple[Origin, ...] = field(default=(), compare=False)
 
 
 @record(kw_only=True)
@@ -378,6 +427,8 @@ Line = (
     | Free
     | DefineKernel
     | CallKernel
+    | DefineChoice
+    | CallChoice
     | CallExtern
     | CallExternOut
     | CallProgram

@@ -24,6 +24,7 @@ from fusewright.ir.grammar import (
     read_results,
     read_symbol,
 )
+from fusewright.ir.index import Symbol
 from fusewright.ir.kernel import (
     STAGES,
     CpuFacts,
@@ -154,6 +155,13 @@ def _launch(cursor: Cursor, reader: Reader) -> Launch:
     return Launch(kernel=kernel, buffers=buffers, sizes=sizes, units=units, device=device)
 
 
+def _choice_call(cursor: Cursor, reader: Reader) -> tuple[Any, ...]:
+    choice = cursor.take("name")
+    buffers = between(cursor, "(", ")", lambda: cursor.take("name"))
+    sizes = read_index_list(cursor, reader.symbols) if cursor.accept("sizes") else ()
+    return choice, buffers, sizes, read_device(cursor)
+
+
 def _returned(cursor: Cursor, reader: Reader) -> tuple[Any, ...]:
     cursor.expect("return")
     return read_results(cursor, reader)
@@ -175,6 +183,29 @@ def _blocks(cursor: Cursor, reader: Reader) -> Any:
         lines = tuple(_lines(own))
         blocks.append(wrapper.Block(name=name, count=count, lines=lines))
     return blocks if len(blocks) > 1 else blocks[0]
+
+
+def _alternatives(cursor: Cursor, reader: Reader) -> tuple[Any, ...]:
+    """Arguments, sizes and alternatives of a choice."""
+    rows = reader.below(reader.lines[reader.position - 1])
+    inner = Reader(reader.source, rows, reader.expressions)
+    arguments: list[KernelArgument] = []
+    sizes: list[Symbol] = []
+    alternatives: list[wrapper.Alternative] = []
+    while (head := inner.peek()) is not None:
+        row = inner.cursor(inner.next())
+        if row.accept("alternative"):
+            own = Reader(reader.source, inner.below(head), reader.expressions)
+            own.symbols = {symbol.name: symbol.index for symbol in sizes}
+            own.types = {argument.name: argument.dtype for argument in arguments}
+            name = row.take("name")
+            alternatives.append(wrapper.Alternative(name=name, lines=tuple(_lines(own))))
+        elif row.accept("size"):
+            sizes.append(read_symbol(row))
+        else:
+            arguments.append(_argument(row))
+        row.finish()
+    return tuple(arguments), tuple(sizes), tuple(alternatives)
 
 
 # Kernels ------------------------------------------------------------------------------------------
@@ -255,6 +286,8 @@ _READERS: Final[dict[str, Callable[[Cursor, Reader], Any]]] = {
     "loops": lambda cursor, reader: read_loops(cursor, reader.symbols),
     "kernel": _kernel,
     "launch": _launch,
+    "choice_call": _choice_call,
+    "alternatives": _alternatives,
     "laid_out": read_buffer,
     "new": read_buffer,
     "outputs": read_outputs,

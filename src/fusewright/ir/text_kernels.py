@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from fusewright.ir.kernel import STAGES, CpuFacts, Kernel, KernelFacts, TritonFacts
+from collections.abc import Iterable
+
+from fusewright.ir.kernel import STAGES, CpuFacts, Kernel, KernelArgument, KernelFacts, TritonFacts
 
 
 def print_kernel(kernel: Kernel, *, source: bool = True) -> str:
@@ -11,14 +13,17 @@ def print_kernel(kernel: Kernel, *, source: bool = True) -> str:
     """
     head = f"kernel {kernel.name} in {kernel.language} key {kernel.key!r}"
     rows = [f"{head} {print_facts(kernel.facts)}"]
-    for argument in kernel.arguments:
-        rows.append(
-            f"  {'write' if argument.is_written else 'read'} {argument.name}: {argument.dtype}"
-        )
+    rows += print_arguments(kernel.arguments)
     rows += [f"  size {name}" for name in kernel.sizes]
     if source:
         rows += [f"  | {row}" if row else "  |" for row in kernel.source.split("\n")]
     return "\n".join(rows)
+
+
+def print_arguments(arguments: Iterable[KernelArgument]) -> list[str]:
+    """A row for each tensor argument."""
+    kinds = {False: "read", True: "write"}
+    return [f"  {kinds[a.is_written]} {a.name}: {a.dtype}" for a in arguments]
 
 
 def print_facts(facts: KernelFacts) -> str:

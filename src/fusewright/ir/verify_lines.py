@@ -13,6 +13,9 @@
 10. A buffer that is placed in an arena lies within it, aligned, beside those that are in use there.
 11. Names are identifiers, or such with dots between: no line holds text of a target.
 12. `Return` is the last line, and the only one.
+13. The alternatives of a choice have names of their own, allocate what they need beside the
+   choice's arguments, and free it. Each writes to the same arguments, and reads the same of those
+   before it does, over the sizes of the choice: any of them can stand for any other.
 
 What breaks one of them raises `MalformedProgram` with the lines around.
 """
@@ -20,7 +23,7 @@ What breaks one of them raises `MalformedProgram` with the lines around.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from fusewright.errors import MalformedProgram
@@ -56,6 +59,7 @@ class _State:
     slots: set[str] = field(default_factory=lambda: {"cpu", "meta"})
     symbols: set[str] = field(default_factory=set)
     kernels: dict[str, Kernel] = field(default_factory=dict)
+    choices: dict[str, wrapper.DefineChoice] = field(default_factory=dict)
     views: dict[str, str] = field(default_factory=dict)
     """By view in use, its source."""
 
@@ -93,11 +97,10 @@ def _line(line: wrapper.Line, state: _State) -> str | None:
             if slot in state.slots:
                 return f"device {slot} is defined twice"
             state.slots.add(slot)
-        case wrapper.DefineKernel(kernel=kernel):
-            defined = state.kernels.setdefault(kernel.name, kernel)
-            return None if defined is kernel else f"kernel {kernel.name} is defined twice"
-        case wrapper.CallKernel(launch=launch):
-            reason = _launch(launch, state)
+        case wrapper.DefineKernel() | wrapper.DefineChoice():
+            return _definition(line, state)
+        case wrapper.CallKernel() | wrapper.CallChoice():
+            reason = _launch(line, state)
         case wrapper.View(buffer=buffer, source=source):
             state.views[buffer.name] = source
         case wrapper.Free(name=name) | wrapper.FreeIfNotReused(buffer=Buffer(name=name)):
@@ -121,6 +124,14 @@ def _line(line: wrapper.Line, state: _State) -> str | None:
     return reason or _device(line, state)
 
 
+def _definition(line: wrapper.DefineKernel | wrapper.DefineChoice, state: _State) -> str | None:
+    if isinstance(line, wrapper.DefineKernel):
+        kernel = state.kernels.setdefault(line.kernel.name, line.kernel)
+        return None if kernel is line.kernel else f"kernel {kernel.name} is defined twice"
+    choice = state.choices.setdefault(line.name, line)
+    return _choice(line, state) if choice is line else f"choice {line.name} is defined twice"
+
+
 def _words(line: wrapper.Line) -> str | None:
     """The error in the names of a line: those of its buffers and of the function that it calls."""
     pieces = (piece for part in parts_of(line.form) for piece in part.pieces)
@@ -139,6 +150,7 @@ def _device(line: wrapper.Line, state: _State) -> str | None:
             return f"{buffer.name} is opaque"
         state.devices[buffer.name] = buffer.layout.device
     slot = line.launch.device if isinstance(line, wrapper.CallKernel) else None
+    slot = line.device if isinstance(line, wrapper.CallChoice) else slot
     slot = buffer.layout.device if isinstance(buffer, Buffer) else slot
     return None if slot is None or slot in state.slots else f"device {slot} is not defined"
 
@@ -152,7 +164,8 @@ def _blocks(line: wrapper.Line, state: _State) -> str | None:
     if not isinstance(line, wrapper.Conditional | wrapper.WhileLoop | wrapper.ScanLoop):
         return None
     for block in blocks_of(line):
-        _verify(block.lines, _State(kernels=dict(state.kernels), slots=set(state.slots)))
+        own = _State(kernels=dict(state.kernels), slots=set(state.slots), choices=state.choices)
+        _verify(block.lines, own)
         count = len(line.arguments)
         if count != block.count:
             return f"{count} values for the block {block.name}, which is given {block.count}"
@@ -203,19 +216,103 @@ def _bytes_of(place: wrapper.Place) -> tuple[int, int]:
     return place.offset, place.offset + layout.span.constant * layout.dtype.bytes
 
 
-def _launch(launch: Launch, state: _State) -> str | None:
-    kernel = state.kernels.get(launch.kernel)
-    if kernel is None:
-        return f"kernel {launch.kernel} is not defined"
-    counts = (len(launch.buffers), len(launch.sizes))
-    wanted = (len(kernel.arguments), len(kernel.sizes))
+def _launch(line: wrapper.CallKernel | wrapper.CallChoice, state: _State) -> str | None:
+    """The error in the arguments of a kernel or choice, and in where they lie."""
+    definition: Kernel | wrapper.DefineChoice | None
+    call: Launch | wrapper.CallChoice
+    if isinstance(line, wrapper.CallKernel):
+        kind, name, call = "kernel", line.launch.kernel, line.launch
+        definition = state.kernels.get(name)
+    else:
+        kind, name, call = "choice", line.choice, line
+        definition = state.choices.get(name)
+    if definition is None:
+        return f"{kind} {name} is not defined"
+    counts = (len(call.buffers), len(call.sizes))
+    wanted = (len(definition.arguments), len(definition.sizes))
     if counts != wanted:
-        return f"{counts} buffers and sizes for a kernel of {wanted}"
-    for name in launch.buffers:
-        device = state.devices.get(name, launch.device)
-        if device != launch.device:
-            return f"{name} lies on {device}, and the kernel runs on {launch.device}"
+        return f"{counts} buffers and sizes for a {kind} of {wanted}"
+    return _devices(call.buffers, call.device, state)
+
+
+def _devices(buffers: Sequence[str], wanted: str, state: _State) -> str | None:
+    for name in buffers:
+        device = state.devices.get(name, wanted)
+        if device != wanted:
+            return f"{name} lies on {device}, and the kernel runs on {wanted}"
     return None
+
+
+# Choices ------------------------------------------------------------------------------------------
+
+_OF_ALTERNATIVES = (
+    wrapper.Allocate, wrapper.Free, wrapper.View, wrapper.CallKernel, wrapper.CallExternOut,
+    wrapper.CopyInto,
+)  # fmt: skip
+"""Lines that an alternative may have."""
+
+
+def _choice(choice: wrapper.DefineChoice, state: _State) -> str | None:
+    names = [alternative.name for alternative in choice.alternatives]
+    if len(set(names)) != len(names) or not names:
+        return f"{choice.name} has no alternatives, or two of one name"
+    for alternative in choice.alternatives:
+        reason = _alternative(alternative, choice, state.kernels)
+        if reason is not None:
+            return f"{alternative.name}: {reason}"
+    return None
+
+
+def _alternative(
+    alternative: wrapper.Alternative, choice: wrapper.DefineChoice, kernels: dict[str, Kernel]
+) -> str | None:
+    arguments = {argument.name: argument for argument in choice.arguments}
+    own = _State(
+        alive=set(arguments),
+        kernels=kernels,
+        slots={wrapper.CALLER},
+        devices=dict.fromkeys(arguments, wrapper.CALLER),
+        symbols={symbol.name for symbol in choice.sizes},
+    )
+    written: set[str] = set()
+    read_first: set[str] = set()
+    views: dict[str, str] = {}
+    for line in alternative.lines:
+        if not isinstance(line, _OF_ALTERNATIVES):
+            return f"{type(line).__name__} is no line of an alternative"
+        if isinstance(line, wrapper.View):
+            views[line.buffer.name] = views.get(line.source, line.source)
+        read, overwritten = (
+            {views.get(name, name) for name in used} for used in memory_used(line, kernels)
+        )
+        read_first |= (read - written) & set(arguments)
+        written |= overwritten & set(arguments)
+        reason = _line(line, own)
+        if reason is not None:
+            return reason
+    left = own.alive - set(own.gone) - set(arguments)
+    ended = set(own.gone) & set(arguments)
+    if left or ended:
+        return f"{', '.join(sorted(left | ended))}: freed, or left, by the wrong side"
+    if written != {argument.name for argument in choice.arguments if argument.is_written}:
+        return f"it writes to {', '.join(sorted(written)) or 'nothing'}"
+    in_place = {argument.name for argument in choice.arguments if argument.is_in_place}
+    if read_first & written != in_place:
+        return f"it changes {', '.join(sorted(read_first & written)) or 'nothing'} in place"
+    return None
+
+
+def memory_used(line: wrapper.Line, kernels: Mapping[str, Kernel]) -> tuple[set[str], set[str]]:
+    """The buffers that a line reads, and those that it writes to."""
+    if isinstance(line, wrapper.CallKernel):
+        arguments = kernels[line.launch.kernel].arguments if line.launch.kernel in kernels else ()
+        pairs = list(zip(arguments, line.launch.buffers, strict=False))
+        return (
+            {name for argument, name in pairs if argument.is_read},
+            {name for argument, name in pairs if argument.is_written},
+        )
+    is_view = isinstance(line, wrapper.View)
+    return set() if is_view else set(buffers_read(line)), set(buffers_overwritten(line))
 
 
 def _around(lines: Sequence[wrapper.Line], place: int) -> list[str]:

@@ -61,15 +61,27 @@ static int take_arguments(const CallPlan *plan, PyObject *const *args, Py_ssize_
     return PyList_SetSlice(args[0], 0, plan->input_count, NULL);
 }
 
+/* The operation behind the one at `at`, and behind `skipped` more. */
+static const int64_t *behind(const int64_t *at, const int64_t *end, int skipped)
+{
+    at += at[LENGTH];
+    for (; skipped > 0 && at < end; skipped--) {
+        at += at[LENGTH];
+    }
+    return at;
+}
+
 static int run_operations(PlanFrame *frame)
 {
     const CallPlan *plan = frame->plan;
     const int64_t *end = plan->words + plan->word_count;
-    for (const int64_t *at = plan->words; at < end; at += at[LENGTH]) {
-        if (plan_operations[at[OPERATION]].run(frame, at + HEADER_WORDS) < 0) {
+    for (const int64_t *at = plan->words; at < end;) {
+        int skipped = plan_operations[at[OPERATION]].run(frame, at + HEADER_WORDS);
+        if (skipped < 0) {
             add_traceback(plan, at[LINE]);
             return -1;
         }
+        at = behind(at, end, skipped);
     }
     return 0;
 }
@@ -79,7 +91,7 @@ static int run_told(PlanFrame *frame)
 {
     const CallPlan *plan = frame->plan;
     const int64_t *end = plan->words + plan->word_count;
-    for (const int64_t *at = plan->words; at < end; at += at[LENGTH]) {
+    for (const int64_t *at = plan->words; at < end;) {
         const PlanOperation *operation = &plan_operations[at[OPERATION]];
         PyObject *guard = NULL;
         if (operation->is_told) { /* a kernel is the first operand of its launch */
@@ -87,12 +99,13 @@ static int run_told(PlanFrame *frame)
             PyObject *kernel = place == NOTHING ? NULL : plan->constants[~place].object;
             guard = profiling_begin(plan->file, at[LINE], kernel);
         }
-        int result = operation->run(frame, at + HEADER_WORDS);
+        int skipped = operation->run(frame, at + HEADER_WORDS);
         profiling_end(guard);
-        if (result < 0) {
+        if (skipped < 0) {
             add_traceback(plan, at[LINE]);
             return -1;
         }
+        at = behind(at, end, skipped);
     }
     return 0;
 }

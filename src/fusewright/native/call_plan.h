@@ -48,7 +48,7 @@ typedef struct {
      k  a constant, as ~index             q  a constant, or NOTHING
      i  the integer itself
      #  a count: letters behind a * come so often, one group for each *
-   Returns 0, or -1 with an exception. */
+   Returns how many operations behind it are skipped, or -1 with an exception. */
 typedef struct {
     const char *name;
     const char *form;

@@ -281,6 +281,58 @@ static int branch(PlanFrame *frame, const int64_t *operands)
     return plan_slot_set(&frame->slots[operands[0]], result);
 }
 
+/* A number for the powers of two between which each of some numbers lies. */
+static int64_t size_class(const PlanFrame *frame, const int64_t *places, int64_t count)
+{
+    uint64_t number = 0;
+    for (int64_t i = 0; i < count; i++) {
+        uint64_t rest = (uint64_t)frame->numbers[places[i]];
+        number *= 67;
+        for (; rest != 0; rest >>= 1) {
+            number++;
+        }
+    }
+    return (int64_t)(number & INT64_MAX);
+}
+
+/* choice, the class of sizes for which it was decided last, the section of that, how many sizes,
+   sizes, how many sections, for each how many operations stand ahead of it: goes on with the section
+   that choice.section(class) gives, which is 0 where it is to be decided. What is decided is noted
+   in the operands. Below 0: undecided, and not to be decided now. */
+static int choose(PlanFrame *frame, const int64_t *operands)
+{
+    int64_t *decided = (int64_t *)operands + 1;
+    int64_t count = operands[3], section = decided[1];
+    const int64_t *sections = operands + 4 + count;
+    int64_t kind = count == 0 ? 0 : size_class(frame, operands + 4, count);
+    if (kind != decided[0]) {
+        PyObject *number =
+            PyObject_CallMethod(constant_at(frame, operands[0]), "section", "L", (long long)kind);
+        section = number == NULL ? -1 : PyLong_AsLongLong(number);
+        Py_XDECREF(number);
+        if (section == -1 && PyErr_Occurred()) {
+            return -1;
+        }
+        if (section > 0 && section < sections[0]) {
+            decided[0] = kind;
+            decided[1] = section;
+        }
+        section = section < 0 ? -section : section;
+    }
+    if (section >= sections[0]) {
+        PyErr_SetString(PyExc_ValueError, "a choice has no such alternative");
+        return -1;
+    }
+    return (int)Py_MAX(sections[1 + section], 0);
+}
+
+/* how many operations */
+static int skip(PlanFrame *frame, const int64_t *operands)
+{
+    (void)frame;
+    return (int)Py_MAX(operands[0], 0);
+}
+
 /* Whether a slot holds a tensor whose class changes no operator. */
 static bool is_plain(const PlanSlot *slot)
 {
@@ -615,6 +667,8 @@ const PlanOperation plan_operations[] = {
     {"call", "dk#*sq", call, true},
     {"dispatch", "kkkk#*sq#*d", dispatch, true},
     {"branch", "oskk#*s", branch, false},
+    {"choose", "kii#*r#*i", choose, false},
+    {"skip", "i", skip, false},
     {"mm", "ksssk", mm, true},
     {"bmm", "ksssk", bmm, true},
     {"addmm", "kssssk", addmm, true},

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import torch
 
 from fusewright.number_functions import NUMBER_FUNCTIONS
+from fusewright.runtime.choices import Choice
 from fusewright.runtime.cpu import KernelSource
 from fusewright.runtime.cuda import TritonSource
 from fusewright.runtime.debug_printer import assert_layout, check_nan, debug_print
@@ -24,6 +25,7 @@ from fusewright.runtime.targets import load_kernels
 
 __all__ = [
     "NUMBER_FUNCTIONS",
+    "Choice",
     "Input",
     "KernelSource",
     "OpaqueInput",

@@ -35,6 +35,7 @@ from fusewright.ir.lines import (
     Allocate,
     Arena,
     AssertLayout,
+    CallChoice,
     CallKernel,
     CheckNan,
     DebugPrint,
@@ -46,6 +47,7 @@ from fusewright.ir.lines import (
 )
 from fusewright.ir.program import Buffer, Layout
 from fusewright.records import record
+from fusewright.wrapper.choices import choices_in, launches_kernels_only
 
 FEWEST: Final = 3
 """Fewer buffers, beside those that take over each other's memory, are not worth an arena."""
@@ -153,12 +155,19 @@ def _tenants(lines: Sequence[Line]) -> list[Tenant]:
     return _without_inherited(tenants)
 
 
-def _used_as_tensors(lines: Iterable[Line]) -> set[str]:
+def _used_as_tensors(lines: Sequence[Line]) -> set[str]:
     """The buffers that something other than kernels reads or writes."""
+    choices = choices_in(lines)
+
+    def is_by_address(line: Line) -> bool:
+        if isinstance(line, CallChoice):
+            return launches_kernels_only(choices[line.choice])
+        return isinstance(line, BY_ADDRESS)
+
     return {
         name
         for line in lines
-        if not isinstance(line, BY_ADDRESS)
+        if not is_by_address(line)
         for name in (*buffers_read(line), *buffers_overwritten(line))
     }
 

@@ -17,7 +17,7 @@ the line, and what a loop's step hands to the next is seen to in the body.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from fusewright.ir.forms import blocks_of
@@ -25,10 +25,12 @@ from fusewright.ir.index import integer
 from fusewright.ir.lines import (
     Allocate,
     Block,
+    CallChoice,
     CallKernel,
     CallProgram,
     Conditional,
     CopyInto,
+    DefineChoice,
     DefineDevice,
     DefineKernel,
     DefineSymbol,
@@ -43,7 +45,7 @@ from fusewright.ir.program import Buffer, BufferReference, Layout
 from fusewright.records import record, replace
 from fusewright.runtime.calling import CallingOrder
 
-MODULE_LINES = DefineDevice | DefineKernel
+MODULE_LINES = DefineDevice | DefineKernel | DefineChoice
 """Lines that stand once for a module, around all blocks."""
 
 
@@ -81,7 +83,7 @@ def as_block(name: str, lines: Sequence[Line], order: CallingOrder) -> Block:
                 own.append(replace(line, position=positions[line.name]))
             case TakeInput():
                 own.append(replace(line, position=next(tensors)))
-            case DefineDevice() | DefineKernel():
+            case DefineDevice() | DefineKernel() | DefineChoice():
                 pass
             case _:
                 own.append(line)
@@ -90,21 +92,35 @@ def as_block(name: str, lines: Sequence[Line], order: CallingOrder) -> Block:
 
 def alone(block: Block, around: Sequence[Line]) -> tuple[Line, ...]:
     """The lines of a block with those of the lines around it that it needs."""
-    used = _kernels(block)
+    used = _names_called(block.lines)
+    used |= _names_called(
+        line
+        for choice in around
+        if isinstance(choice, DefineChoice) and choice.name in used
+        for alternative in choice.alternatives
+        for line in alternative.lines
+    )
     shared = [
         line
         for line in around
         if isinstance(line, DefineDevice)
         or (isinstance(line, DefineKernel) and line.kernel.name in used)
+        or (isinstance(line, DefineChoice) and line.name in used)
     ]
     return (*shared, *block.lines)
 
 
-def _kernels(block: Block) -> set[str]:
-    """The kernels that a block launches, those of its own blocks among them."""
-    used = {line.launch.kernel for line in block.lines if isinstance(line, CallKernel)}
-    inner = [own for line in block.lines for own in blocks_of(line)]
-    return used.union(*map(_kernels, inner))
+def _names_called(lines: Iterable[Line]) -> set[str]:
+    """The kernels and choices that lines call, those of their blocks among them."""
+    used: set[str] = set()
+    for line in lines:
+        match line:
+            case CallKernel(launch=launch):
+                used.add(launch.kernel)
+            case CallChoice(choice=choice):
+                used.add(choice)
+        used.update(*(_names_called(block.lines) for block in blocks_of(line)))
+    return used
 
 
 def with_blocks(lines: Sequence[Line], flows: Mapping[str, Flow]) -> tuple[Line, ...]:

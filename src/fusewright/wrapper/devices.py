@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from fusewright.ir.forms import map_operands
-from fusewright.ir.lines import CallKernel, DefineDevice, Line
+from fusewright.ir.lines import CallChoice, CallKernel, DefineDevice, Line
 from fusewright.ir.program import Buffer, Enumerated, Operand
 from fusewright.records import replace
 
@@ -44,6 +44,8 @@ def name_devices(lines: Sequence[Line], slots: dict[str, str] | None = None) -> 
             line = replace(line, buffer=replace(buffer, layout=layout))
         if isinstance(line, CallKernel) and line.launch.device not in UNNUMBERED:
             line = replace(line, launch=replace(line.launch, device=slot(line.launch.device)))
+        if isinstance(line, CallChoice):
+            line = replace(line, device=slot(line.device))
         named: Line = map_operands(line, by_slot)
         return named
 

@@ -29,6 +29,7 @@ from fusewright.ir.lines import (
     Allocate,
     Arena,
     AssertLayout,
+    CallChoice,
     CallExtern,
     CallExternOut,
     CallKernel,
@@ -37,6 +38,7 @@ from fusewright.ir.lines import (
     Conditional,
     CopyInto,
     DebugPrint,
+    DefineChoice,
     DefineDevice,
     DefineKernel,
     DefineSymbol,
@@ -197,6 +199,14 @@ class _FxEmitter:
         arguments += [self._number(size) for size in (*launch.sizes, launch.units)]
         arguments += [facts.grain] if isinstance(facts, CpuFacts) else []
         self._note(self.graph.call_module(launch.kernel, tuple(arguments)))
+
+    def define_choice(self, line: DefineChoice) -> None:
+        self.root.add_module(line.name, ProgramModule(self._kernels[line.name]))
+
+    def call_choice(self, line: CallChoice) -> None:
+        arguments = [self._values[name] for name in line.buffers]
+        arguments += [self._number(size) for size in line.sizes]
+        self._note(self.graph.call_module(line.choice, tuple(arguments)))
 
     def call_extern(self, line: CallExtern) -> None:
         node = self._call_operator(line.operator, line.arguments, line.keywords)
@@ -413,6 +423,8 @@ _METHODS: dict[type, Callable[[_FxEmitter, Any], None]] = {
     Free: _FxEmitter.free,
     DefineKernel: _FxEmitter.define_kernel,
     CallKernel: _FxEmitter.call_kernel,
+    DefineChoice: _FxEmitter.define_choice,
+    CallChoice: _FxEmitter.call_choice,
     CallExtern: _FxEmitter.call_extern,
     CallExternOut: _FxEmitter.call_extern_out,
     CallProgram: _FxEmitter.call_program,

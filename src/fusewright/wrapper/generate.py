@@ -10,11 +10,13 @@ from fusewright.ir.group import Group, Schedule, kept_buffers
 from fusewright.ir.kernel import Kernel, Launch
 from fusewright.ir.lines import (
     Allocate,
+    CallChoice,
     CallExtern,
     CallExternOut,
     CallKernel,
     CallProgram,
     CopyInto,
+    DefineChoice,
     DefineKernel,
     DefineSymbol,
     EnsureLayout,
@@ -50,11 +52,12 @@ CAST = "aten.clone.default"
 def generate_lines(
     schedule: Schedule,
     kernels: Iterable[Kernel],
-    launches: Mapping[int, Launch],
+    launches: Mapping[int, Launch | CallChoice],
     slots: dict[str, str] | None = None,
+    choices: Iterable[DefineChoice] = (),
 ) -> tuple[Line, ...]:
     """Write out `schedule` as lines. `launches` holds the launch of each group by its place among
-    the steps; `slots` the devices of the module.
+    the steps, or the call of one of `choices`; `slots` the devices of the module.
 
     before                                 after
     ------                                 -----
@@ -63,7 +66,7 @@ def generate_lines(
                                            FreeIfNotReused(x)
     """
     program = schedule.program
-    lines: list[Line] = [DefineKernel(kernel=kernel) for kernel in kernels]
+    lines: list[Line] = [*(DefineKernel(kernel=kernel) for kernel in kernels), *choices]
     lines += _take_inputs(program)
     buffers = _buffers(schedule)
     kept = kept_buffers(schedule.works)
@@ -103,7 +106,7 @@ def _take_inputs(program: Program) -> list[Line]:
     return sizes + tensors + [TakeConstant(buffer=buffer) for buffer in program.constants]
 
 
-def _launch(group: Group, launch: Launch, takes_over: Mapping[str, str]) -> list[Line]:
+def _launch(group: Group, launch: Launch | CallChoice, takes_over: Mapping[str, str]) -> list[Line]:
     """Allocate the buffers that a group writes, or take over memory for them; a buffer that begins
     as another, whose memory is still needed, is copied from it.
     """
@@ -119,8 +122,9 @@ def _launch(group: Group, launch: Launch, takes_over: Mapping[str, str]) -> list
         else:
             lines.append(Allocate(buffer=buffer))
     names = tuple(renamed.get(name, name) for name in launch.buffers)
-    lines.append(CallKernel(launch=replace(launch, buffers=names)))
-    return lines
+    if isinstance(launch, CallChoice):
+        return [*lines, replace(launch, buffers=names)]
+    return [*lines, CallKernel(launch=replace(launch, buffers=names))]
 
 
 def _call(step: CallOperator | CallSubprogram, program: Program) -> list[Line]:

@@ -22,10 +22,11 @@ from fusewright.ir.forms import (
     indices_in,
 )
 from fusewright.ir.index import Index, Symbol
-from fusewright.ir.kernel import Kernel
+from fusewright.ir.kernel import Kernel, Launch
 from fusewright.ir.lines import (
     Allocate,
     AssertLayout,
+    CallChoice,
     CallExtern,
     CallExternOut,
     CallKernel,
@@ -34,6 +35,7 @@ from fusewright.ir.lines import (
     Conditional,
     CopyInto,
     DebugPrint,
+    DefineChoice,
     DefineKernel,
     DefineSymbol,
     EnsureLayout,
@@ -54,6 +56,7 @@ from fusewright.ir.program import (
 )
 from fusewright.ir.sizes import size_symbol
 from fusewright.records import record, replace
+from fusewright.wrapper.choices import choices_in
 
 INPUTS: Final = "inputs"
 """The name of the graph's own inputs, where a kernel's name stands."""
@@ -197,7 +200,10 @@ def _symbols(lines: Sequence[Line]) -> dict[str, Symbol]:
 
 def _with_work(lines: Sequence[Line]) -> Iterable[tuple[Line, ObservedWork | None]]:
     """Each line, with what it computes where it calls something."""
-    kernels = {line.kernel.name: line.kernel for line in lines if isinstance(line, DefineKernel)}
+    kernels: dict[str, Kernel | DefineChoice] = {
+        line.kernel.name: line.kernel for line in lines if isinstance(line, DefineKernel)
+    }
+    kernels |= choices_in(lines)
     symbols = _symbols(lines)
     unwritten: set[str] = set()
     for line in lines:
@@ -211,9 +217,24 @@ def _with_work(lines: Sequence[Line]) -> Iterable[tuple[Line, ObservedWork | Non
         yield line, work
 
 
+def _launched(
+    kernel: Kernel | DefineChoice, call: Launch | CallChoice, unwritten: Container[str]
+) -> ObservedWork:
+    """The work of a kernel, or of whichever alternative of a choice."""
+    pairs = list(zip(kernel.arguments, call.buffers, strict=True))
+    read = [name for argument, name in pairs if argument.is_read and name not in unwritten]
+    written = [name for argument, name in pairs if argument.is_written]
+    return ObservedWork(
+        name=kernel.name,
+        before=(*_buffers(read), *zip(map(str, kernel.sizes), call.sizes, strict=True)),
+        after=_buffers(written),
+        origins=call.origins,
+    )
+
+
 def _work(
     line: Line,
-    kernels: Mapping[str, Kernel],
+    kernels: Mapping[str, Kernel | DefineChoice],
     symbols: Mapping[str, Symbol],
     unwritten: Container[str],
 ) -> ObservedWork | None:
@@ -222,17 +243,9 @@ def _work(
     """
     match line:
         case CallKernel(launch=launch):
-            kernel = kernels[launch.kernel]
-            pairs = list(zip(kernel.arguments, launch.buffers, strict=True))
-            read = [name for argument, name in pairs if argument.is_read and name not in unwritten]
-            written = [name for argument, name in pairs if argument.is_written]
-            sizes = zip(kernel.sizes, launch.sizes, strict=True)
-            return ObservedWork(
-                name=kernel.name,
-                before=(*_buffers(read), *sizes),
-                after=_buffers(written),
-                origins=launch.origins,
-            )
+            return _launched(kernels[launch.kernel], launch, unwritten)
+        case CallChoice(choice=choice):
+            return _launched(kernels[choice], line, unwritten)
         case CallExtern() | CallExternOut():
             written = [line.out] if isinstance(line, CallExternOut) else _used(line.results)
             return ObservedWork(

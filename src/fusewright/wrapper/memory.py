@@ -20,10 +20,12 @@ from fusewright.ir.index import Index
 from fusewright.ir.lines import (
     Allocate,
     Arena,
+    CallChoice,
     CallExtern,
     CallExternOut,
     CallProgram,
     Conditional,
+    DefineChoice,
     Free,
     FreeIfNotReused,
     Line,
@@ -35,6 +37,7 @@ from fusewright.ir.lines import (
 )
 from fusewright.ir.program import Buffer
 from fusewright.wrapper.arena import with_arena
+from fusewright.wrapper.choices import choices_in, expand
 
 PoolKey = tuple[DType, str, Index]
 
@@ -125,7 +128,10 @@ def peak_bytes(lines: Sequence[Line], hints: Mapping[str, int | float]) -> int:
 
 
 def _held_bytes(lines: Sequence[Line], hints: Mapping[str, int | float]) -> list[int]:
-    """The bytes that buffers hold behind each line."""
+    """The bytes that buffers hold behind each line; while a choice runs, those of the alternative
+    that takes most, too.
+    """
+    choices = choices_in(lines)
     alive: dict[str, int] = {}
     total = 0
     held = []
@@ -143,5 +149,14 @@ def _held_bytes(lines: Sequence[Line], hints: Mapping[str, int | float]) -> list
                 alive[buffer.name] = 0  # The caller holds it, or the arena.
             case Free(name=name) | FreeIfNotReused(buffer=Buffer(name=name)):
                 total -= alive.pop(name, 0)
-        held.append(total)
+        own = _own_bytes(choices[line.choice], line, hints) if isinstance(line, CallChoice) else 0
+        held.append(total + own)
     return held
+
+
+def _own_bytes(choice: DefineChoice, call: CallChoice, hints: Mapping[str, int | float]) -> int:
+    """The most bytes that an alternative allocates for itself."""
+    return max(
+        max(_held_bytes(expand(choice, alternative, call), hints), default=0)
+        for alternative in choice.alternatives
+    )

@@ -14,16 +14,11 @@ view, however it is laid out.
 
 from __future__ import annotations
 
-from collections.abc import (
-    Callable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from fusewright.ir.dtype import DType
-from fusewright.ir.forms import buffers_read
+from fusewright.ir.forms import indices_in
 from fusewright.ir.index import Index, Symbol, integer
 from fusewright.ir.kernel import CpuFacts, Kernel
 from fusewright.ir.lines import (
@@ -31,6 +26,7 @@ from fusewright.ir.lines import (
     Arena,
     AssertLayout,
     Block,
+    CallChoice,
     CallExtern,
     CallExternOut,
     CallKernel,
@@ -39,6 +35,7 @@ from fusewright.ir.lines import (
     Conditional,
     CopyInto,
     DebugPrint,
+    DefineChoice,
     DefineDevice,
     DefineKernel,
     DefineSymbol,
@@ -67,7 +64,6 @@ from fusewright.ir.program import (
     ReadItem,
     ReadSize,
     ViewReference,
-    operand_buffers,
 )
 from fusewright.operators import facts
 from fusewright.records import replace
@@ -76,6 +72,7 @@ from fusewright.runtime.calling import (
     SymbolSource,
 )
 from fusewright.runtime.native_plan import NativePlan, Operation
+from fusewright.wrapper.choices import expand
 from fusewright.wrapper.dispatched import DispatchedCall, dispatched_call
 from fusewright.wrapper.names import (
     constant_path,
@@ -87,7 +84,9 @@ from fusewright.wrapper.names import (
     shown_values,
     user_place,
 )
+from fusewright.wrapper.native_choices import sections_of_choice
 from fusewright.wrapper.native_numbers import Numbers
+from fusewright.wrapper.shown_buffers import shown_whole
 
 PRODUCTS = {"aten.mm.out": "mm", "aten.bmm.out": "bmm", "aten.addmm.out": "addmm"}
 """Operators that have an operation of their own, of floats."""
@@ -115,36 +114,6 @@ def pack_native(
         emitter.place = min(places)
         emitter.take_arguments(order)
     return emitter.pack(lines, places)
-
-
-def _shown_whole(lines: Sequence[Line], kernels: Mapping[str, Kernel]) -> frozenset[str]:
-    """Buffers that others than kernels use as they are laid out, or kernels that Python calls."""
-    shown: list[str] = []
-    for line in lines:
-        match line:
-            case CallExtern(arguments=arguments, keywords=keywords):
-                shown += operand_buffers((*arguments, *(value for _, value in keywords)))
-            case CallExternOut(arguments=arguments, keywords=keywords, out=out):
-                shown += [out, *operand_buffers((*arguments, *(value for _, value in keywords)))]
-            case CallKernel(launch=launch) if kernels[launch.kernel].language not in LAUNCHES:
-                shown += launch.buffers
-            case CallProgram(arguments=arguments):
-                shown += operand_buffers(arguments)
-            case View(source=source):
-                shown.append(source)
-            case ReadSize(buffer=buffer):
-                shown.append(buffer)
-            case ReadItem(source=source):
-                shown += operand_buffers((source,))
-            case Conditional() | WhileLoop() | ScanLoop():
-                shown += buffers_read(line)
-            case CopyInto(target=target, source=source):
-                shown += [target, *operand_buffers((source,))]
-            case DebugPrint(values=values) | CheckNan(values=values):
-                shown += operand_buffers([value for _, value in values])
-            case Return(outputs=outputs):
-                shown += operand_buffers(outputs)
-    return frozenset(shown)
 
 
 class _NativeEmitter:
@@ -195,16 +164,18 @@ class _NativeEmitter:
         """Dtypes of the buffers that the plan allocates, or that take over memory."""
 
         self._kernels: dict[str, Kernel] = {}
+        self._choices: dict[str, DefineChoice] = {}
 
     def pack(self, lines: Sequence[Line], places: Sequence[int]) -> NativePlan:
         """The plan of `lines`."""
         for line in lines:
             if isinstance(line, DefineKernel):
                 self._kernels[line.kernel.name] = line.kernel
-        self._shown_whole = _shown_whole(lines, self._kernels)
-        for line, place in zip(lines, places, strict=True):
-            self.place = place
-            _METHODS[type(line)](self, line)
+            if isinstance(line, DefineChoice):
+                self._choices[line.name] = line
+        by_address = {n for n, kernel in self._kernels.items() if kernel.language in LAUNCHES}
+        self._shown_whole = shown_whole(lines, by_address, self._choices)
+        self.write_lines(lines, places)
         return NativePlan(
             operations=tuple(self.operations),
             inputs=self.input_count,
@@ -213,6 +184,11 @@ class _NativeEmitter:
             constants=tuple(self.constants),
             blocks=self.blocks,
         )
+
+    def write_lines(self, lines: Sequence[Line], places: Sequence[int] = ()) -> None:
+        for line, place in zip(lines, places or [self.place] * len(lines), strict=True):
+            self.place = place
+            _METHODS[type(line)](self, line)
 
     def write(self, operation: str, *operands: int | None) -> None:
         self.operations.append((operation, self.place, operands))
@@ -236,8 +212,8 @@ class _NativeEmitter:
 
     # Lines ----------------------------------------------------------------------------------------
 
-    def define_device(self, line: DefineDevice) -> None:
-        """Constants name the Python module's variable."""
+    def nothing(self, line: DefineDevice | DefineKernel | DefineChoice) -> None:
+        """Constants name the Python module's variable, and all are known before the first line."""
 
     def define_symbol(self, line: DefineSymbol) -> None:
         if self._tensors is None:
@@ -274,19 +250,13 @@ class _NativeEmitter:
         self._slots[line.buffer.name] = slot
         self._release_temporaries()
 
-    def define_kernel(self, line: DefineKernel) -> None:
-        """All are known before the first line is packed."""
-
-    def allocate(self, line: Allocate) -> None:
+    def allocate(self, line: Allocate | Arena) -> None:
         buffer = line.buffer
         geometry = self._geometry_numbers(buffer.layout)
         self.write("allocate", self._new_slot(buffer.name), self._kind(buffer.layout), *geometry)
         self._owned.add(buffer.name)
         self._types[buffer.name] = buffer.layout.dtype
         self._geometries[buffer.name] = _geometry(buffer.layout)
-
-    def arena(self, line: Arena) -> None:
-        self.allocate(Allocate(buffer=line.buffer))
 
     def place_in_arena(self, line: Place) -> None:
         """A buffer that only kernels use is an address; one slot serves all that begin there."""
@@ -303,8 +273,13 @@ class _NativeEmitter:
             return
         self._owned.add(name)
         self._geometries[name] = _geometry(layout)
+        self._write_place(self._new_slot(name), line)
+
+    def _write_place(self, slot: int, line: Place) -> None:
+        """Hold a part of an arena as a tensor."""
+        layout = line.buffer.layout
         rest = self._kind(layout), line.offset, *self._geometry_numbers(layout)
-        self.write("place", self._new_slot(name), arena, *rest)
+        self.write("place", slot, self._slots[line.arena], *rest)
 
     def reuse(self, line: Reuse) -> None:
         name, source, layout = line.buffer.name, line.source, line.buffer.layout
@@ -345,8 +320,7 @@ class _NativeEmitter:
             self._release(slot)
 
     def call_kernel(self, line: CallKernel) -> None:
-        launch = line.launch
-        kernel = self._kernels[launch.kernel]
+        launch, kernel = line.launch, self._kernels[line.launch.kernel]
         function = self._constant(launch.kernel)
         buffers = [self._slots[name] for name in launch.buffers]
         if kernel.language in LAUNCHES:
@@ -363,6 +337,42 @@ class _NativeEmitter:
         arguments = [*buffers, *(self._operand(number) for number in numbers)]
         self.write("call", None, function, len(arguments), *arguments, None)
         self._release_temporaries()
+
+    def call_choice(self, line: CallChoice) -> None:
+        choice = self._choices[line.choice]
+        ways = [expand(choice, alternative, line) for alternative in choice.alternatives]
+        for index in (i for way in ways for own in way for i in indices_in(own)):
+            self.numbers.place(index)
+        sizes = [self.numbers.place(size) for size in line.sizes]
+        sections = [self._section(self._decide, line)]
+        sections += [self._section(self.write_lines, way) for way in ways]
+        function = self._constant(line.choice)
+        self.operations += sections_of_choice(function, sizes, sections, self.place)
+
+    def _section(self, emit: Callable[[Any], None], argument: Any) -> list[Operation]:
+        """The operations that `emit` writes."""
+        outer, self.operations = self.operations, []
+        count = len(self.numbers.values)
+        emit(argument)
+        section, self.operations = self.operations, outer
+        assert len(self.numbers.values) == count, "numbers are computed ahead of all sections"
+        return section
+
+    def _decide(self, line: CallChoice) -> None:
+        """Call the choice, which measures the alternatives, on tensors."""
+        slots = [self._as_tensor(name) for name in line.buffers]
+        slots += [self._integer(size) for size in line.sizes]
+        function = self._constant(line.choice)
+        self.write("call", None, function, len(slots), *slots, None)
+        self._release_temporaries()
+
+    def _as_tensor(self, name: str) -> int:
+        """The slot of a buffer that may be an address alone."""
+        if self._slots[name] not in self._addresses.values():
+            return self._slots[name]
+        slot = self._temporary_slot()
+        self._write_place(slot, self._places[name])
+        return slot
 
     def call_extern(self, line: CallExtern) -> None:
         dispatched = dispatched_call(line)
@@ -428,7 +438,7 @@ class _NativeEmitter:
         places = self._places_of_blocks
         emitter = _NativeEmitter(places, f"{block.name}_")
         emitter.input_count = emitter.slot_count = block.count
-        emitter._kernels = self._kernels
+        emitter._kernels, emitter._choices = self._kernels, self._choices
         self.blocks[block.name] = emitter.pack(block.lines, places[block.name])
         return self._constant(block.name)
 
@@ -479,13 +489,18 @@ class _NativeEmitter:
     def debug_print(self, line: DebugPrint) -> None:
         literals = map(Literal, (line.level, line.when, line.kernel))
         place, folder = Literal(user_place(line.origins)), Literal(line.folder)
-        names, values = _names(line.values), shown_values(line.values)
+        names, values = _literals(names_of(line.values)), shown_values(line.values)
         arguments: list[Operand] = [*literals, names, values, place, folder]
         self._call_function("runtime.debug_print", arguments, (), False)
 
     def check_nan(self, line: CheckNan) -> None:
         place = Literal(user_place(line.origins))
-        arguments = (Literal(line.kernel), _names(line.values), shown_values(line.values), place)
+        arguments = (
+            Literal(line.kernel),
+            _literals(names_of(line.values)),
+            shown_values(line.values),
+            place,
+        )
         self._call_function("runtime.check_nan", arguments, (), False)
 
     def assert_layout(self, line: AssertLayout) -> None:
@@ -642,8 +657,8 @@ class _NativeEmitter:
         return len(layout.size), *numbers
 
 
-def _names(values: tuple[tuple[str, Operand], ...]) -> ListOf:
-    return ListOf(tuple(map(Literal, names_of(values))))
+def _literals(texts: Iterable[str]) -> ListOf:
+    return ListOf(tuple(map(Literal, texts)))
 
 
 def _geometry(layout: Layout) -> Geometry:
@@ -651,20 +666,22 @@ def _geometry(layout: Layout) -> Geometry:
 
 
 _METHODS: dict[type, Callable[[_NativeEmitter, Any], None]] = {
-    DefineDevice: _NativeEmitter.define_device,
+    DefineDevice: _NativeEmitter.nothing,
     DefineSymbol: _NativeEmitter.define_symbol,
     TakeInput: _NativeEmitter.take_input,
     TakeConstant: _NativeEmitter.constant,
     View: _NativeEmitter.view,
     EnsureLayout: _NativeEmitter.ensure_layout,
     Allocate: _NativeEmitter.allocate,
-    Arena: _NativeEmitter.arena,
+    Arena: _NativeEmitter.allocate,
     Place: _NativeEmitter.place_in_arena,
     Reuse: _NativeEmitter.reuse,
     FreeIfNotReused: _NativeEmitter.free,
     Free: _NativeEmitter.free,
-    DefineKernel: _NativeEmitter.define_kernel,
+    DefineKernel: _NativeEmitter.nothing,
     CallKernel: _NativeEmitter.call_kernel,
+    DefineChoice: _NativeEmitter.nothing,
+    CallChoice: _NativeEmitter.call_choice,
     CallExtern: _NativeEmitter.call_extern,
     CallExternOut: _NativeEmitter.call_extern_out,
     CallProgram: _NativeEmitter.call_program,

@@ -15,10 +15,12 @@ from typing import Any
 from fusewright.ir.index import Index
 from fusewright.ir.kernel import STAGES, CpuFacts, TritonFacts
 from fusewright.ir.lines import (
+    CALLER,
     Allocate,
     Arena,
     AssertLayout,
     Block,
+    CallChoice,
     CallExtern,
     CallExternOut,
     CallKernel,
@@ -27,6 +29,7 @@ from fusewright.ir.lines import (
     Conditional,
     CopyInto,
     DebugPrint,
+    DefineChoice,
     DefineDevice,
     DefineKernel,
     DefineSymbol,
@@ -211,16 +214,26 @@ class _PythonEmitter:
 
     def block(self, block: Block) -> str:
         """Add the function of a block to the module; gives its name."""
-        inner = _PythonEmitter()
+        inner = self._inside()
+        inner.body.append("inputs.clear()")
         inner.prefix = f"{block.name}_"
+        self.statements[block.name] = [inner.emit(line) for line in block.lines]
+        self.functions.append(inner.function(_identifier(block.name), block.count))
+        self._take_over(inner)
+        return block.name
+
+    def _inside(self) -> _PythonEmitter:
+        """An emitter for another function of the same module."""
+        inner = _PythonEmitter()
+        inner.body = []
         inner.operators, inner.constants = self.operators, self.constants
         inner.functions, inner.statements = self.functions, self.statements
         inner.trailing = self.trailing
-        self.statements[block.name] = [inner.emit(line) for line in block.lines]
-        self.functions.append(inner.function(_identifier(block.name), block.count))
+        return inner
+
+    def _take_over(self, inner: _PythonEmitter) -> None:
         self.allocates |= inner.allocates
         self.places |= inner.places
-        return block.name
 
     def emit(self, line: Line) -> int:
         """Write what `line` says; gives the number of its statement in `call`."""
@@ -346,6 +359,36 @@ class _PythonEmitter:
         arguments += self.trailing[launch.kernel]
         self.tell(launch.origins)
         self.write(f"{launch.kernel}({', '.join(arguments)})")
+
+    def define_choice(self, line: DefineChoice) -> None:
+        names = [argument.name for argument in line.arguments]
+        functions: dict[str, str] = {}
+        for alternative in line.alternatives:
+            inner = self._inside()
+            functions[alternative.name] = function = f"{line.name}_{alternative.name}"
+            if any(isinstance(own, Allocate) for own in alternative.lines):
+                inner.body.append(f"{CALLER} = {names[0]}.device")
+            for own in alternative.lines:
+                inner.emit(own)
+            self._take_over(inner)
+            parameters = ", ".join([*names, *map(str, line.sizes)])
+            body = "".join(f"\n{INDENT}{row}" for row in inner.body)
+            self.functions.append(f"\n\ndef {function}({parameters}):{body}")
+            for own in alternative.lines:
+                if isinstance(own, CallKernel):
+                    self.arguments.pop(own.launch.kernel, None)
+        self.arguments[line.name] = " ".join(names)
+        rows = "".join(f"{INDENT}{name!r}: {function},\n" for name, function in functions.items())
+        written = tuple(n for n, argument in enumerate(line.arguments) if argument.is_written)
+        in_place = tuple(n for n, argument in enumerate(line.arguments) if argument.is_in_place)
+        self.functions.append(
+            f"\n\n{_identifier(line.name)} = runtime.Choice(globals(), {line.name!r}, "
+            f"{line.key!r}, {len(names)}, {written}, {in_place}, {{\n{rows}}})"
+        )
+
+    def call_choice(self, line: CallChoice) -> None:
+        self.tell(line.origins)
+        self.write(f"{line.choice}({', '.join([*line.buffers, *map(str, line.sizes)])})")
 
     def call_extern(self, line: CallExtern) -> None:
         call = self._call(line.operator, line.arguments, line.keywords)
@@ -530,6 +573,8 @@ _METHODS: dict[type, Callable[[_PythonEmitter, Any], None]] = {
     Free: _PythonEmitter.free,
     DefineKernel: _PythonEmitter.define_kernel,
     CallKernel: _PythonEmitter.call_kernel,
+    DefineChoice: _PythonEmitter.define_choice,
+    CallChoice: _PythonEmitter.call_choice,
     CallExtern: _PythonEmitter.call_extern,
     CallExternOut: _PythonEmitter.call_extern_out,
     CallProgram: _PythonEmitter.call_program,

@@ -9,6 +9,7 @@ from fusewright.ir.forms import blocks_of
 from fusewright.ir.lines import (
     Allocate,
     Arena,
+    CallChoice,
     CallExtern,
     CallExternOut,
     CallKernel,
@@ -97,6 +98,8 @@ def memory_plan(lines: tuple[Line, ...], hints: Mapping[str, int | float]) -> Me
                     alive.pop(name).end = len(steps)
             case CallKernel(launch=launch):
                 steps.append(launch.kernel)
+            case CallChoice(choice=choice):
+                steps.append(choice)
             case CallExtern(operator=operator) | CallExternOut(operator=operator):
                 steps.append(operator)
             case CallProgram(name=name):

@@ -1,0 +1,360 @@
+"""Choices among kernels, made at the first call: the alternatives are timed on its own inputs, the
+fastest does the work, and does it from then on.
+
+What won is kept on disk, so that later processes time nothing, under a key of all that it depends
+on: the alternatives with their kernels' sources, the device, and the class of the sizes, which is
+between which powers of two each of them lies.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+
+from fusewright.logs import log_text, warn
+from fusewright.records import record
+from fusewright.runtime.kept_files import KeptFiles
+from fusewright.runtime.llvm_engine import cpu_target
+
+Way = Callable[..., object]
+"""An alternative, called with the tensors and the sizes of a choice."""
+
+FILES: Final = KeptFiles("choices", ".json")
+"""What won in earlier processes."""
+
+ROUNDS: Final = 5, 40
+"""How often each alternative is timed, at least and at most; the shortest time counts."""
+
+SECONDS: Final = 4e-3
+"""How long one alternative is timed, about, where it need not be timed more often."""
+
+BATCH_SECONDS: Final = 1e-4
+"""How long launches on a GPU are timed together, about: an event is a few µs inexact."""
+
+NOW_UNDECIDED: Final = -1
+"""The section of the first alternative, for a call that decides nothing."""
+
+
+@record(kw_only=True)
+class ChoiceSettings:
+    """How choices of one graph are made."""
+
+    is_kept: bool = True
+    """Whether what won is read from disk, and written there."""
+
+    table: str = ""
+    """A file of comma-separated values that gets a row for each choice that is made."""
+
+
+@record(kw_only=True)
+class Decision:
+    """What was found out for one class of sizes."""
+
+    winner: int
+    seconds: tuple[float | None, ...]
+    """The time of each alternative; None for one that raised an exception."""
+
+    is_known: bool = False
+    """Whether an earlier process timed them."""
+
+    sizes: tuple[int, ...] = ()
+    """Those that were timed."""
+
+    @property
+    def speed_up(self) -> float | None:
+        """By how much the winner is faster than the first alternative."""
+        first, best = self.seconds[0], self.seconds[self.winner]
+        return None if first is None or not best else first / best
+
+
+class Choice:
+    """A choice of a generated module, whose globals are `namespace`; it is called with tensors and
+    sizes. `written`: the numbers of the tensors that are written; `in_place`: of those of them that
+    are read, too.
+    """
+
+    def __init__(
+        self,
+        namespace: MutableMapping[str, Any],
+        name: str,
+        key: str,
+        tensors: int,
+        written: tuple[int, ...],
+        in_place: tuple[int, ...],
+        alternatives: Mapping[str, Way],
+    ) -> None:
+        self.name = name
+        self.key = key
+        self.names = tuple(alternatives)
+        self.decisions: dict[int, Decision] = {}
+        """By class of sizes."""
+
+        self.settings = ChoiceSettings(is_kept=False)
+        self._namespace = namespace
+        self._ways = tuple(alternatives.values())
+        self._tensors = tensors
+        self._written = written
+        self._in_place = in_place
+        self._deciding = threading.Lock()
+
+    def __call__(self, *arguments: Any) -> None:
+        """Do the work, by the fastest alternative; which that is may have to be found out first."""
+        kind = size_class(arguments[self._tensors :])
+        decision = self.decisions.get(kind)
+        if decision is None:
+            decision = self._decide(kind, arguments)
+        self._ways[0 if decision is None else decision.winner](*arguments)
+
+    def section(self, kind: int) -> int:
+        """What a native plan does for a class of sizes: 0, it calls this choice; n, it runs the
+        alternative n - 1; `NOW_UNDECIDED`, it runs the first, and asks again the next time.
+        """
+        decision = self.decisions.get(kind)
+        if decision is not None:
+            return decision.winner + 1
+        return NOW_UNDECIDED if self._deciding.locked() or _is_recording() else 0
+
+    def _decide(self, kind: int, arguments: Sequence[Any]) -> Decision | None:
+        """Find out what is fastest. None: not now, since another thread does, or since a CUDA graph
+        records.
+        """
+        if _is_recording() or not self._deciding.acquire(blocking=False):
+            return None
+        try:
+            if kind in self.decisions:
+                return self.decisions[kind]
+            tensors = arguments[: self._tensors]
+            device = tensors[0].device
+            key = kept_key(self.key, str(device), kind)
+            decision = self._known(key)
+            if decision is None:
+                decision = self._measured(tensors, arguments[self._tensors :], device)
+                self._keep(key, decision)
+            self.decisions[kind] = decision
+        finally:
+            self._deciding.release()
+        if len(arguments) == self._tensors and self._namespace.get(self.name) is self:
+            self._namespace[self.name] = self._ways[decision.winner]  # Python calls it directly.
+        return decision
+
+    def _known(self, key: str) -> Decision | None:
+        return known_decision(key, self.names) if self.settings.is_kept else None
+
+    def _keep(self, key: str, decision: Decision) -> None:
+        if self.settings.is_kept:
+            keep_decision(key, self.names, decision)
+        if self.settings.table:
+            _write_row(self.settings.table, self.name, self.names, decision)
+        log_text("choices", lambda: f"{self.name}: {told(self.names, decision)}")
+
+    def _measured(
+        self, tensors: Sequence[torch.Tensor], sizes: Sequence[int], device: torch.device
+    ) -> Decision:
+        """Time the alternatives. What one raises leaves it out; what all raise is raised."""
+        arguments = [*self._safe(tensors), *sizes]
+        runs: dict[int, Callable[[], object]] = {}
+        failures: dict[int, Exception] = {}
+        for number, way in enumerate(self._ways):
+            try:
+                way(*arguments)
+            except Exception as error:
+                failures[number] = error
+            else:
+                runs[number] = lambda way=way: way(*arguments)  # type: ignore[misc]
+        if not runs:
+            raise failures[0]
+        for number, failure in failures.items():
+            reason = f"{type(failure).__name__}: {failure}".partition("\n")[0]
+            warn(f"{self.name} is computed without its alternative {self.names[number]}: {reason}")
+        times = dict(zip(runs, time_runs(list(runs.values()), device), strict=True))
+        return Decision(
+            winner=min(times, key=lambda number: (times[number], number)),
+            seconds=tuple(times.get(number) for number in range(len(self._ways))),
+            sizes=tuple(sizes),
+        )
+
+    def _safe(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """The tensors, with copies of those in which repeated runs would write what they read: of
+        in-place arguments, and of results in the memory of an argument.
+        """
+        spans = [_span(tensor) for tensor in tensors]
+        clones: dict[int, torch.Tensor] = {}
+        for number in self._written:
+            others = (span for other, span in enumerate(spans) if other != number)
+            if number in self._in_place or any(map(spans[number].overlaps, others)):
+                clones[spans[number].begin] = _clone(tensors[number])
+        return [clones.get(span.begin, tensor) for span, tensor in zip(spans, tensors, strict=True)]
+
+
+@record
+class _Span:
+    """The memory of a tensor."""
+
+    begin: int
+    limit: int
+
+    def overlaps(self, other: _Span) -> bool:
+        return self.begin < other.limit and other.begin < self.limit
+
+
+def _span(tensor: torch.Tensor) -> _Span:
+    begin = tensor.data_ptr()
+    return _Span(begin, begin + _length(tensor) * tensor.element_size())
+
+
+def size_class(sizes: Sequence[int]) -> int:
+    """A number for the powers of two between which each of some sizes lies; as `choose` of native
+    plans has it.
+    """
+    number = 0
+    for size in sizes:
+        number = (number * 67 + (size & (1 << 64) - 1).bit_length()) & (1 << 64) - 1
+    return number & (1 << 63) - 1
+
+
+def _is_recording() -> bool:
+    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
+
+
+def _clone(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor of the same values and strides, in memory of its own."""
+    whole = tensor.detach().as_strided((_length(tensor),), (1,))
+    return whole.clone().as_strided(tensor.shape, tensor.stride(), 0)
+
+
+def _length(tensor: torch.Tensor) -> int:
+    """Elements from the first to the last, gaps included."""
+    steps = zip(tensor.shape, tensor.stride(), strict=True)
+    return 1 + sum((size - 1) * stride for size, stride in steps) if tensor.numel() else 0
+
+
+# Timing -------------------------------------------------------------------------------------------
+
+
+def time_runs(runs: Sequence[Callable[[], object]], device: torch.device) -> list[float]:
+    """The shortest time of each, in seconds. Each has run before. They take turns, so that what
+    else the machine does meets all alike. Tests put another function in place of it.
+    """
+    timed = _gpu_timer(device) if device.type == "cuda" else _seconds
+    times = [timed(run) for run in runs]
+    fewest, most = ROUNDS
+    rounds = min(most, max(fewest, int(SECONDS / max(1e-9, min(times)))))
+    for _ in range(rounds - 1):
+        times = [min(best, timed(run)) for best, run in zip(times, runs, strict=True)]
+    return times
+
+
+def _seconds(run: Callable[[], object]) -> float:
+    begin = time.perf_counter()
+    run()
+    return time.perf_counter() - begin
+
+
+def _gpu_timer(device: torch.device) -> Callable[[Callable[[], object]], float]:
+    """Takes the time of one launch among many, by events on the current stream."""
+    stream = torch.cuda.current_stream(device)
+    counts: dict[int, int] = {}
+
+    def batch(run: Callable[[], object], count: int) -> float:
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record(stream)
+        for _ in range(count):
+            run()
+        end.record(stream)
+        end.synchronize()
+        seconds: float = begin.elapsed_time(end) / 1e3
+        return seconds / count
+
+    def timed(run: Callable[[], object]) -> float:
+        if id(run) not in counts:
+            counts[id(run)] = max(1, min(64, int(BATCH_SECONDS / max(1e-7, batch(run, 2)))))
+        return batch(run, counts[id(run)])
+
+    return timed
+
+
+# What is kept -------------------------------------------------------------------------------------
+
+
+def kept_key(choice: str, device: str, kind: int) -> str:
+    """A hash of all that decides which alternative wins. `choice`: the key of a choice."""
+    parts = (choice, _device_text(torch.device(device)), str(kind), torch.__version__)
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def _device_text(device: torch.device) -> str:
+    if device.type == "cuda":
+        return f"{torch.cuda.get_device_name(device)} {torch.cuda.get_device_capability(device)}"
+    target = cpu_target()
+    return f"{target.name} {target.features} {torch.get_num_threads()}"
+
+
+def known_decision(key: str, names: Sequence[str]) -> Decision | None:
+    """What an earlier process has found; None where there is nothing, or no such alternative."""
+    content = FILES.read(key)
+    if content is None:
+        return None
+    with suppress(ValueError, TypeError, KeyError):
+        kept = json.loads(content)
+        winner, seconds = kept["winner"], kept["seconds"]
+        is_whole = kept["names"] == list(names) and len(seconds) == len(names)
+        if is_whole and type(winner) is int and 0 <= winner < len(names):
+            numbers = tuple(None if s is None else float(s) for s in seconds)
+            sizes = tuple(map(int, kept["sizes"]))
+            return Decision(winner=winner, seconds=numbers, is_known=True, sizes=sizes)
+    return None
+
+
+def keep_decision(key: str, names: Sequence[str], decision: Decision) -> None:
+    """Keep what was found for later processes."""
+    content = {
+        "names": list(names),
+        "seconds": list(decision.seconds),
+        "sizes": list(decision.sizes),
+        "winner": decision.winner,
+    }
+    FILES.write(key, json.dumps(content).encode())
+
+
+def told(names: Sequence[str], decision: Decision) -> str:
+    """`split 12.1 µs, looped 15.0 µs`: the winner first."""
+    order = sorted(range(len(names)), key=lambda number: number != decision.winner)
+    shown = [
+        f"{names[n]} {'failed' if seconds is None else f'{seconds * 1e6:.1f} µs'}"
+        for n in order
+        for seconds in [decision.seconds[n]]
+    ]
+    return ", ".join(shown) + (" (timed by an earlier process)" if decision.is_known else "")
+
+
+_WRITING: Final = threading.Lock()
+
+COLUMNS: Final = ("choice", "alternatives", "microseconds", "sizes", "winner", "speed_up")
+
+
+def _write_row(path: str, name: str, names: Sequence[str], decision: Decision) -> None:
+    """Append a row to the table; the file begins with the names of the columns."""
+    times = ("" if s is None else f"{s * 1e6:.3f}" for s in decision.seconds)
+    gain = decision.speed_up
+    row = (
+        name,
+        " ".join(names),
+        " ".join(times),
+        " ".join(map(str, decision.sizes)),
+        names[decision.winner],
+        "" if gain is None else f"{gain:.3f}",
+    )
+    with _WRITING, Path(path).open("a", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        if file.tell() == 0:
+            writer.writerow(COLUMNS)
+        writer.writerow(row)
