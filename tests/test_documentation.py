@@ -35,7 +35,7 @@ def test_the_page_about_using_it(tmp_path: Path, capsys: pytest.CaptureFixture[s
     text = (ROOT / "docs" / "using.md").read_text()
     blocks = re.findall(r"```python\n(.*?)```", text, flags=re.S)
     shown = re.findall(r"```\n((?:scaled|mean_of_rows) .*?)```", text, flags=re.S)
-    assert len(blocks) == 9 and len(shown) == 2
+    assert len(blocks) == 10 and len(shown) == 2
     variables: dict[str, object] = {}
     for number, block in enumerate(blocks):
         path = tmp_path / f"example{number}.py"

@@ -97,11 +97,6 @@ def test_gradients_of_gradients_are_an_error_outside_and_work_inside() -> None:
     assert torch.equal(fusewright.compile(slope_of_slope)(x), 6 * x.detach())
 
 
-def test_tuning_ahead_of_time_is_refused() -> None:
-    with pytest.raises(ValueError, match="max-autotune"):
-        fusewright.compile(doubled, mode="max-autotune")
-
-
 def test_packages_of_programs_that_write_are_refused(tmp_path: Path) -> None:
     with pytest.raises(Unsupported):
         fusewright.aot_compile(lambda x: x.add_(1), (torch.ones(3),), path=tmp_path / "p.fwp")
@@ -112,7 +107,7 @@ def test_rows_marked_as_tested_have_a_test() -> None:
     rows = [line for line in PAGE.read_text().splitlines() if line.endswith("| **tested** |")]
     words = (
         "sparse", "subclasses", "complex numbers", "float8", "branch", "gradients",
-        "max-autotune", "packages",
+        "packages",
     )  # fmt: skip
     assert len(rows) == len(words)
     for word, row in zip(words, rows, strict=True):

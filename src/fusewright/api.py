@@ -76,8 +76,8 @@ def compile(
     compiles for the sizes of the first call, and once more for any size where they were seen to
     vary; True for any size from the start; False for these sizes alone. `backend`: a name of
     `list_backends()`, or a callable `(graph_module, example_inputs) -> callable`; None:
-    "fusewright". `mode`: a name for some options, "default" or "reduce-overhead", which replays
-    graphs on a GPU as CUDA graphs; other backends may have others. `options`: the fields of
+    "fusewright". `mode`: a name for some options, as torch.compile has them: "reduce-overhead"
+    replays CUDA graphs, "max-autotune" also tunes kernels. `options`: the fields of
     `fusewright.config.Options`; those that do not belong to capture go to the backend. `disable`:
     return the target as it is. `name`: what reports call it. `recompile_limit`: the option of that
     name. `isolate_recompiles`: each call of `compile` keeps its own compiled code and limits, so

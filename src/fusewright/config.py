@@ -58,6 +58,8 @@ ENVIRONMENT: Final = {
 MODES: Final[dict[str, dict[str, Any]]] = {
     "default": {},
     "reduce-overhead": {"cuda_graphs": True},
+    "max-autotune": {"cuda_graphs": True, "tune": True},
+    "max-autotune-no-cudagraphs": {"tune": True},
 }
 """By name of a mode, as torch.compile has them: the options that it stands for."""
 
@@ -139,6 +141,11 @@ class Options:
     cuda_graphs: bool = False
     """Record graphs on a GPU at their second call, and replay them as one launch. What
     `mode="reduce-overhead"` turns on.
+    """
+
+    tune: bool = False
+    """Write each kernel in several ways while compiling, time them on random inputs, and take the
+    fastest. What `mode="max-autotune"` turns on.
     """
 
     recompile_limit: int = 8

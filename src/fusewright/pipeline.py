@@ -513,6 +513,7 @@ def _record(
         in_python_because=in_python_because,
         unrecorded_because=unrecorded_because,
         notes=tuple(context.notes),
+        tuned=kernels.tuned,
         subprograms=code.subprograms,
     )
 

@@ -29,6 +29,7 @@ from fusewright.events import (
     RanEagerly,
     Recompiled,
 )
+from fusewright.inspect.tuning import TuningReport, tuning_report
 from fusewright.ir.lines import EnsureLayout
 from fusewright.records import field, record
 from fusewright.runtime.layouts import layout_copies
@@ -248,6 +249,9 @@ class Explanation:
     on, once nothing more is compiled.
     """
 
+    tuning: TuningReport | None = None
+    """What tuning ahead of time chose; None where nothing was tuned."""
+
     result: Any = field(default=None, repr=False)
     """The result of the call."""
 
@@ -288,6 +292,7 @@ class Explanation:
             self._guard_lines(),
             self._time_lines(),
             [str(times) for times in self.call_times],
+            [str(self.tuning)] if self.tuning is not None else [],
         )
         return "\n\n".join("\n".join(lines) for lines in sections if lines)
 
@@ -364,6 +369,7 @@ def explain_compiler(compiler: Compiler, function: str, result: Any = None) -> E
         peak_bytes=peak,
         least_bytes=least,
         call_times=_call_times(compiler),
+        tuning=tuning_report(compilations),
         result=result,
         compilations=compilations,
     )

@@ -5,7 +5,8 @@ What a group is written in follows from the device that it runs on (`targets`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import importlib
+from collections.abc import Mapping, Sequence
 
 from fusewright.context import CompileContext
 from fusewright.ir.canonical import (
@@ -20,11 +21,13 @@ from fusewright.ir.group import Group, Schedule
 from fusewright.ir.index import Index
 from fusewright.ir.kernel import Kernel, Launch
 from fusewright.ir.verify import verify_renamed_group
-from fusewright.kernels.language import KernelLanguage, Work
+from fusewright.kernels.candidates import CandidateSet, KernelCandidate
+from fusewright.kernels.language import Candidate, KernelLanguage, Work
 from fusewright.kernels.targets import TARGETS, Languages, Target
 from fusewright.records import record
 from fusewright.runtime.guard_pages import STRUCTURES
 from fusewright.runtime.memory_checks import MemoryChecks
+from fusewright.runtime.trials import Tuned
 
 __all__ = [
     "TARGETS",
@@ -47,6 +50,9 @@ class KernelSet:
     launches: Mapping[int, Launch]
     """The launches, by the place of the group among the schedule's steps."""
 
+    tuned: tuple[Tuned, ...] = ()
+    """The trials that chose among candidates, where kernels are tuned."""
+
 
 def define_kernels(
     schedule: Schedule, context: CompileContext, languages: Languages | None = None
@@ -56,54 +62,92 @@ def define_kernels(
     """
     languages = languages or Languages(context.options)
     languages.require(buffer.layout.device for buffer in schedule.program.buffers().values())
-    written: dict[str, tuple[Kernel, Index]] = {}
-    launches: dict[int, Launch] = {}
+    structures: dict[str, CandidateSet] = {}
+    uses: dict[int, tuple[Group, CanonicalNames, str]] = {}
     for position, group in enumerate(schedule.works):
         if not isinstance(group, Group):
             continue
         own = languages.of(group.device)
         names = canonical_names(group)
         structure = structural_key(group, names, own.target)
-        if structure not in written:
-            written[structure] = _define(group, names, structure, own)
-            if context.options.verify:
-                verify_renamed_group(group, names)
-        kernel, units = written[structure]
-        launches[position] = _launch(kernel, group, names, units)
-    return KernelSet(definitions=tuple(kernel for kernel, _ in written.values()), launches=launches)
+        uses[position] = group, names, structure
+        if structure not in structures:
+            structures[structure] = _candidates(group, names, structure, own, context)
+    several = list(structures.values())
+    chosen = [among.candidates[0] for among in several]
+    tuned: tuple[Tuned, ...] = ()
+    if context.options.tune:
+        tuning = importlib.import_module("fusewright.kernels.tuning")  # Few ask for it.
+        with context.stage("tune"):
+            tuner = tuning.Tuner(schedule.program.hints)
+            chosen, tuned = tuner.choose(several), tuple(tuner.tuned)
+    by_structure = dict(zip(structures, chosen, strict=True))
+    return KernelSet(
+        definitions=tuple(candidate.kernel for candidate in chosen),
+        launches={
+            position: _launch(by_structure[structure], group, names)
+            for position, (group, names, structure) in uses.items()
+        },
+        tuned=tuned,
+    )
 
 
-def _define(
-    group: Group, names: CanonicalNames, structure: str, language: KernelLanguage
-) -> tuple[Kernel, Index]:
-    """The kernel of a structure first met in `group`, and the units of its work over canonical
-    sizes.
+def _candidates(
+    group: Group,
+    names: CanonicalNames,
+    structure: str,
+    language: KernelLanguage,
+    context: CompileContext,
+) -> CandidateSet:
+    """The kernels of a structure first met in `group`: the one that a rule chooses, and others
+    where kernels are tuned.
     """
     sizes = tuple(canonical for canonical, _ in names.sizes)
     tensors = [argument.name for argument in names.arguments]
-    source, work = language.write(canonical_group(group, names), tensors, sizes)
-    kernel = Kernel(
-        name=f"{language.name}_{group.name}_{structure[:8]}",
-        key=hash_of(language.name, language.target, source, work.facts.identity),
-        language=language.name,
-        source=source,
-        arguments=names.arguments,
-        sizes=tuple(str(symbol) for symbol in sizes),
-        facts=work.facts,
-    )
+    canonical = canonical_group(group, names)
+    if context.options.verify:
+        verify_renamed_group(group, names)
+    candidates: Sequence[Candidate] = ()
+    if context.options.tune:
+        candidates = language.candidates(canonical, tensors, sizes)
+    if not candidates:
+        candidates = (Candidate("", *language.write(canonical, tensors, sizes)),)
+    name = f"{language.name}_{group.name}_{structure[:8]}"
+    written = [
+        _kernel_of(candidate, f"{name}_{number}" if number else name, names, language)
+        for number, candidate in enumerate(candidates)
+    ]
     if MemoryChecks.chosen().guard_pages:
-        STRUCTURES[kernel.name] = structural_text(group, names)
-    return kernel, work.units
+        text = structural_text(group, names)
+        STRUCTURES.update((candidate.kernel.name, text) for candidate in written)
+    return CandidateSet(group=group, names=names, language=language, candidates=tuple(written))
 
 
-def _launch(kernel: Kernel, group: Group, names: CanonicalNames, units: Index) -> Launch:
+def _kernel_of(
+    candidate: Candidate, name: str, names: CanonicalNames, language: KernelLanguage
+) -> KernelCandidate:
+    """The kernel of this name that a candidate is."""
+    facts = candidate.work.facts
+    kernel = Kernel(
+        name=name,
+        key=hash_of(language.name, language.target, candidate.source, facts.identity),
+        language=language.name,
+        source=candidate.source,
+        arguments=names.arguments,
+        sizes=tuple(str(canonical) for canonical, _ in names.sizes),
+        facts=facts,
+    )
+    return KernelCandidate(name=candidate.name, kernel=kernel, units=candidate.work.units)
+
+
+def _launch(candidate: KernelCandidate, group: Group, names: CanonicalNames) -> Launch:
     """One call, with this group's buffers, sizes and origins."""
     own: dict[object, Index] = {canonical: symbol.index for canonical, symbol in names.sizes}
     return Launch(
-        kernel=kernel.name,
+        kernel=candidate.kernel.name,
         buffers=names.buffers,
         sizes=tuple(symbol.index for _, symbol in names.sizes),
-        units=units.substitute(own),  # type: ignore[arg-type]
+        units=candidate.units.substitute(own),  # type: ignore[arg-type]
         device=group.device,
         origins=group.origins,
     )

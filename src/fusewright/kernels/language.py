@@ -24,6 +24,23 @@ class Work:
     facts: KernelFacts = CpuFacts(grain=1)
 
 
+@record
+class Candidate:
+    """One way to write a group, among those that tuning tries."""
+
+    name: str
+    """What sets it apart from others, in words: `4 x 256, 8 warps`."""
+
+    source: str
+    work: Work
+
+
+def _no_candidates(
+    group: Group, tensors: Sequence[str], sizes: Sequence[Symbol]
+) -> Sequence[Candidate]:
+    return ()
+
+
 @record(kw_only=True)
 class KernelLanguage:
     """A language that kernels are written in."""
@@ -38,6 +55,13 @@ class KernelLanguage:
 
     load: Loader
     """Makes kernels of sources."""
+
+    candidates: Callable[[Group, Sequence[str], Sequence[Symbol]], Sequence[Candidate]] = (
+        _no_candidates
+    )
+    """The ways to write a group that are worth a trial, that of `write` first; none where there is
+    no other.
+    """
 
     limits: Limits = PLAIN
     """Limits of the devices that it is for, which scheduling has to know."""

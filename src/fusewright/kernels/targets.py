@@ -39,6 +39,7 @@ def _llvm(options: Options) -> KernelLanguage:
         name="cpu",
         write=functools.partial(llvm.write, target=cpu),
         load=loader_of("cpu"),
+        candidates=functools.partial(llvm.candidates, target=cpu),
         limits=cpu_limits(cpu.library_types) if cpu.vector_bytes else PLAIN,
         target="" if name == "auto" else name,
     )
@@ -47,7 +48,11 @@ def _llvm(options: Options) -> KernelLanguage:
 def _triton(options: Options) -> KernelLanguage:
     """Triton source, which is compiled for the GPU that it is launched on."""
     return KernelLanguage(
-        name="triton", write=triton.write_work, load=loader_of("triton"), limits=triton.LIMITS
+        name="triton",
+        write=triton.write_work,
+        load=loader_of("triton"),
+        candidates=triton.candidates,
+        limits=triton.LIMITS,
     )
 
 

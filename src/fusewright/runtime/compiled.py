@@ -14,6 +14,7 @@ from fusewright.ir.program import Program
 from fusewright.native import CallPlan, TrainingCall
 from fusewright.records import field, record
 from fusewright.runtime.cuda_graphs import Replayer
+from fusewright.runtime.trials import Tuned
 
 
 @record(kw_only=True)
@@ -58,6 +59,9 @@ class Record:
     """Why no CUDA graph is made of it, where those were asked for; empty: one is, or none was."""
 
     notes: tuple[Note, ...]
+    tuned: tuple[Tuned, ...] = ()
+    """The trials that chose among kernels, where they are tuned."""
+
     subprograms: tuple[Record, ...] = ()
     """Records of the functions of conditions and loops, which are programs of their own, nested
     ones included.

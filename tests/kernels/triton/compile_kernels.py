@@ -18,7 +18,7 @@ from fusewright.context import CompileContext
 from fusewright.ir.canonical import canonical_group, canonical_names
 from fusewright.ir.group import Group
 from fusewright.ir.parse import parse_program
-from fusewright.kernels.triton import TritonKernel, write
+from fusewright.kernels.triton import TritonKernel, configuration_of, write
 from fusewright.runtime.triton_compiler import SCRATCH, compile_kernel, parameter_count
 from fusewright.schedule import schedule
 from tests.golden import read_cases
@@ -34,7 +34,8 @@ def kernels(text: str, persistent: bool | None) -> Iterator[TritonKernel]:
         assert isinstance(step, Group)
         names = canonical_names(step)
         sizes = tuple(canonical for canonical, _ in names.sizes)
-        yield write(canonical_group(step, names), names.arguments, sizes, persistent=persistent)
+        own = canonical_group(step, names)
+        yield write(own, names.arguments, sizes, configuration_of(own, persistent))
 
 
 def work(everything: bool) -> Iterator[tuple[str, TritonKernel]]:

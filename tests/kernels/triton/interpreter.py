@@ -79,6 +79,7 @@ def run_program(
     *,
     sizes: dict[str, int] | None = None,
     persistent: bool | None = None,
+    configure: launching.Configure | None = None,
 ) -> list[torch.Tensor]:
     """The outputs of a program, its kernels interpreted; `folder` is for their sources."""
 
@@ -86,5 +87,11 @@ def run_program(
         load_kernel(kernel.source, folder)[(count,)](*arguments)
 
     return launching.run_program(
-        text, inputs, launch, device="cpu", sizes=sizes, persistent=persistent
+        text,
+        inputs,
+        launch,
+        device="cpu",
+        sizes=sizes,
+        persistent=persistent,
+        configure=configure,
     )

@@ -13,18 +13,26 @@ from fusewright.ir.group import Group, Schedule
 from fusewright.ir.index import as_index
 from fusewright.ir.parse import parse_program
 from fusewright.ir.program import Buffer, BufferReference, CopyBack, Program, ViewReference
-from fusewright.kernels.triton import TritonKernel, write
+from fusewright.kernels.triton import Configuration, TritonKernel, configuration_of, write
 from fusewright.schedule import schedule
 
 Launcher = Callable[[TritonKernel, int, Sequence[Any]], None]
 """Runs a kernel as so many programs on its arguments: tensors, sizes, block sizes."""
 
 
-def write_group(group: Group, persistent: bool | None = None) -> TritonKernel:
+Configure = Callable[[Group], Configuration]
+"""Chooses the configuration of a group under canonical names."""
+
+
+def write_group(
+    group: Group, persistent: bool | None = None, configure: Configure | None = None
+) -> TritonKernel:
     """The Triton kernel of a group, under canonical names."""
     names = canonical_names(group)
     sizes = tuple(canonical for canonical, _ in names.sizes)
-    return write(canonical_group(group, names), names.arguments, sizes, persistent=persistent)
+    own = canonical_group(group, names)
+    configuration = configure(own) if configure else configuration_of(own, persistent)
+    return write(own, names.arguments, sizes, configuration)
 
 
 def scheduled(text: str) -> Schedule:
@@ -39,6 +47,7 @@ def run_program(
     device: str,
     sizes: dict[str, int] | None = None,
     persistent: bool | None = None,
+    configure: Configure | None = None,
 ) -> list[torch.Tensor]:
     """The outputs of a program on `device`, each of its groups run as a Triton kernel."""
     plan = scheduled(text)
@@ -57,7 +66,7 @@ def run_program(
         for buffer in step.writes:
             if buffer.name not in memory:
                 memory[buffer.name] = _memory_of(buffer, plan.program, known, memory, device)
-        run_group(step, memory, launch, known, persistent)
+        run_group(step, memory, launch, known, persistent, configure)
     return [_result(output, plan.program, memory, known) for output in plan.program.outputs]
 
 
@@ -67,9 +76,10 @@ def run_group(
     launch: Launcher,
     sizes: dict[str, int],
     persistent: bool | None,
+    configure: Configure | None,
 ) -> None:
     names = canonical_names(group)
-    kernel = write_group(group, persistent)
+    kernel = write_group(group, persistent, configure)
     own = {canonical.name: sizes[symbol.name] for canonical, symbol in names.sizes}
     count = kernel.programs.evaluate(own)
     if count:

@@ -7,20 +7,32 @@ Read in this order: `plan` (lanes, units of work), `emit` (the kernel), `loops`,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Final
 
 from fusewright.ir.group import Group
 from fusewright.ir.index import Symbol
 from fusewright.ir.kernel import CpuFacts
 from fusewright.ir.products import matrix_product
-from fusewright.kernels.language import Work
+from fusewright.kernels.language import Candidate, Work
 from fusewright.kernels.llvm.emit import write_kernel
-from fusewright.kernels.llvm.plan import make_plan
-from fusewright.kernels.llvm.product_plan import tiling_of
+from fusewright.kernels.llvm.plan import KernelPlan, make_plan, possible_plans
+from fusewright.kernels.llvm.product_plan import ProductTiling, tiling_of, tilings_to_try
 from fusewright.kernels.llvm.products import write_product
+from fusewright.records import replace
 from fusewright.runtime.llvm_engine import CpuTarget
 
-__all__ = ["Work", "write"]
+__all__ = ["Work", "candidates", "write"]
+
+TRIED_PLANS: Final = 3
+"""Choices of lanes that tuning tries: those that should cost least."""
+
+MANY_UNITS: Final = 1 << 20
+"""Stands for a symbolic number of units."""
+
+TRIED_GRAINS: Final = (4.0, 0.25)
+"""How many times as much work a thread should have at least, in what tuning tries."""
 
 
 def write(
@@ -31,8 +43,60 @@ def write(
     product = matrix_product(group)
     tiling = None if product is None else tiling_of(product, target)
     if product is not None and tiling is not None:
-        work = Work(tiling.plan.units, CpuFacts(grain=tiling.plan.grain))
-        return write_product(group, product, tensors, sizes, tiling, target), work
+        return write_product(group, product, tensors, sizes, tiling, target), _work(tiling.plan)
     plan = make_plan(group, target)
-    work = Work(plan.units, CpuFacts(grain=plan.grain))
-    return write_kernel(group, tensors, sizes, plan, target), work
+    return write_kernel(group, tensors, sizes, plan, target), _work(plan)
+
+
+def candidates(
+    group: Group, tensors: Sequence[str], sizes: Sequence[Symbol], target: CpuTarget
+) -> list[Candidate]:
+    """The ways to write a group that tuning tries, that of `write` first."""
+    product = matrix_product(group)
+    if product is not None and tiling_of(product, target) is not None:
+        tilings = dict.fromkeys(tilings_to_try(product, target))
+        return [
+            Candidate(
+                _words(tiling),
+                write_product(group, product, tensors, sizes, tiling, target),
+                _work(tiling.plan),
+            )
+            for tiling in tilings
+        ]
+    return [
+        Candidate(name, write_kernel(group, tensors, sizes, plan, target), _work(plan))
+        for name, plan in _plans_to_try(group, target)
+    ]
+
+
+def _plans_to_try(group: Group, target: CpuTarget) -> Iterator[tuple[str, KernelPlan]]:
+    """Plans by what sets them apart, in words: other lanes, and more or less work a thread."""
+    first: KernelPlan | None = None
+    for plan in islice(possible_plans(group, target), TRIED_PLANS):
+        first = first or plan
+        lane = plan.outer_lane
+        along = "the inner loops" if lane is None else lane.name
+        yield f"lanes along {along}", plan
+    assert first is not None
+    for factor in TRIED_GRAINS:
+        plan = replace(first, grain=max(1, round(first.grain * factor)))
+        if _most_threads(plan) != _most_threads(first):
+            yield f"{factor:g} times the work a thread", plan
+
+
+def _most_threads(plan: KernelPlan) -> int:
+    """How many threads a launch can use; symbolic units count as many."""
+    units = int(plan.units) if plan.units.is_constant else MANY_UNITS
+    return max(1, units // plan.grain)
+
+
+def _words(tiling: ProductTiling) -> str:
+    """What sets a tiling apart, in words."""
+    return (
+        f"{tiling.form.value}, tile {tiling.rows} x {tiling.columns}, depth {tiling.depth}, "
+        f"{tiling.block} rows a unit"
+    )
+
+
+def _work(plan: KernelPlan) -> Work:
+    return Work(plan.units, CpuFacts(grain=plan.grain))

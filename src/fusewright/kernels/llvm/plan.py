@@ -13,6 +13,7 @@ The choice is the one whose memory accesses cost least.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import prod
 
 from fusewright.ir.dtype import DType
@@ -92,12 +93,25 @@ class KernelPlan:
 
 def make_plan(group: Group, target: CpuTarget) -> KernelPlan:
     """Choose lanes, steps and units for a group."""
+    return next(possible_plans(group, target))
+
+
+def possible_plans(group: Group, target: CpuTarget) -> Iterator[KernelPlan]:
+    """The plans for a group, one for each choice of lanes, the one that costs least first."""
     dependences = Dependences()
     traits = [Traits.of(stage, dependences) for stage in group.stages]
     if any(isinstance(a, Accumulate) for stage in group.stages for a in stage.actions):
-        return _one_by_one(group)
+        yield _one_by_one(group)
+        return
     lanes = target.lanes(lane_bits(group, traits))
-    outer = choose_outer_lane(group, traits, lanes)
+    for outer in ranked_outer_lanes(group, traits, lanes):
+        yield _plan_along(group, traits, outer, lanes)
+
+
+def _plan_along(
+    group: Group, traits: list[Traits], outer: LoopSymbol | None, lanes: int
+) -> KernelPlan:
+    """The plan whose lanes run along an outer loop, or along each stage's inner loop."""
     cost = sum(t.cost * points(stage) for t, stage in zip(traits, group.stages, strict=True))
     if outer is not None:
         return _outer_plan(group, traits, outer, lanes, cost)
@@ -231,10 +245,10 @@ def _inner_unroll(traits: Traits, lane: LoopSymbol, lanes: int) -> int:
 # ------------------------------------------------------------------------------------
 
 
-def choose_outer_lane(group: Group, traits: list[Traits], lanes: int) -> LoopSymbol | None:
-    """The outer loop to cut into vectors, or None for inner loops."""
+def ranked_outer_lanes(group: Group, traits: list[Traits], lanes: int) -> list[LoopSymbol | None]:
+    """The outer loops that may be cut into vectors, None for inner loops, by what they cost."""
     if not group.outer:
-        return None
+        return [None]
     candidates: list[tuple[float, int, LoopSymbol | None]] = [
         (_outer_cost(group, traits, symbol, lanes), -position, symbol)
         for position, symbol in enumerate(group.outer)
@@ -242,7 +256,7 @@ def choose_outer_lane(group: Group, traits: list[Traits], lanes: int) -> LoopSym
     ]
     if any(stage.inner for stage in group.stages):
         candidates.append((_inner_cost(group, traits, lanes), 1, None))
-    return min(candidates, key=lambda candidate: candidate[:2])[2]
+    return [lane for _, _, lane in sorted(candidates, key=lambda candidate: candidate[:2])]
 
 
 def _inner_lane(inner: tuple[LoopSymbol, ...], traits: Traits, lanes: int) -> LoopSymbol | None:

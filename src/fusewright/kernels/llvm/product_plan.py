@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import Enum
 
 from fusewright.ir.index import Index, integer
@@ -9,7 +10,7 @@ from fusewright.ir.products import MatrixProduct, load_of
 from fusewright.kernels import analysis
 from fusewright.kernels.analysis import Dependences, Traits
 from fusewright.kernels.llvm.plan import InnerPlan, KernelPlan, product_of_extents
-from fusewright.records import record
+from fusewright.records import record, replace
 from fusewright.runtime.llvm_engine import CpuTarget
 
 DEPTH = 96
@@ -66,6 +67,10 @@ class ProductTiling:
     block: int
     """Rows of a unit of work, a multiple of `rows`."""
 
+    depth: int
+    """Steps of the depth between additions to the results in memory, for which a panel is packed.
+    """
+
     form: Form
     few: Form | None
     """The form for calls with few rows, where that is not known before."""
@@ -101,6 +106,53 @@ for the one before it.
 """
 
 
+TRIED_TILES = {64: ((6, 4), (12, 2), (14, 2)), 32: ((6, 2), (12, 1)), 16: ((6, 4), (12, 2))}
+"""Rows and registers across of the tiles that tuning tries, by bytes of a register. Vectors are of
+a power of two elements: LLVM takes others apart.
+"""
+
+TRIED_DEPTHS = (192, 384)
+TRIED_BLOCKS = (64, 128, 512)
+
+
+def tilings_to_try(product: MatrixProduct, target: CpuTarget) -> Iterator[ProductTiling]:
+    """Cuts of a product that tuning tries, that of `tiling_of` first. One may come twice."""
+    first = tiling_of(product, target)
+    if first is None:
+        return
+    yield first
+    count = _rows(product)
+    if count is None:
+        return
+    lanes = first.lanes
+    if first.form is not Form.PACKED:
+        most, across = TILES[target.vector_bytes]
+        tile = (_even_rows(count, most), 1)
+        yield _with_units(product, (Form.PACKED, None), tile, _panel(product, lanes, across), lanes)
+        return
+    for most, across in TRIED_TILES[target.vector_bytes]:
+        tile = (_even_rows(count, most), 1)
+        columns = min(lanes * across, _panel(product, lanes, across))
+        yield _with_units(product, (Form.PACKED, None), tile, columns, lanes)
+    yield from (replace(first, depth=depth) for depth in TRIED_DEPTHS)
+    tile = (first.rows, 1)
+    for block in TRIED_BLOCKS:
+        if block < count:
+            yield _with_units(
+                product,
+                (Form.PACKED, None),
+                tile,
+                first.columns,
+                lanes,
+                _rounded(block, first.rows),
+            )
+
+
+def _even_rows(count: int, most: int) -> int:
+    """Rows of a tile, at most as many as that, so that tiles are about equal."""
+    return -(-count // -(-count // most))
+
+
 def tiling_of(product: MatrixProduct, target: CpuTarget) -> ProductTiling | None:
     """The cut of a product for a processor; None where kernels have no vectors."""
     lanes = target.lanes(product.dtype.bits)
@@ -117,7 +169,7 @@ def tiling_of(product: MatrixProduct, target: CpuTarget) -> ProductTiling | None
     form = _form(product, count)
     if form is Form.ALONG_DEPTH:
         most = len(dots)
-    rows = -(-count // -(-count // most))
+    rows = _even_rows(count, most)
     if form is Form.IN_PLACE:
         across *= WIDEST.get(rows, 1)
     tile = min(dots[rows - 1], lanes) if form is Form.ALONG_DEPTH else 1
@@ -158,8 +210,11 @@ def _with_units(
     tile: tuple[int, int],
     columns: int,
     lanes: int,
+    block: int = 0,
 ) -> ProductTiling:
-    """The tiling of these forms, with tiles of so many rows (and columns, along the depth)."""
+    """The tiling of these forms, with tiles of so many rows (and columns, along the depth).
+    `block`: rows of a unit of work; by default as many as leave enough units.
+    """
     rows, across = tile
     panels = (product.columns.extent + (columns - 1)) // columns
     outside = product_of_extents(product.batches) * panels
@@ -167,7 +222,7 @@ def _with_units(
     blocks = -(-count // BLOCK_ROWS)
     while _hint(outside) * blocks < FEW_UNITS and -(-count // (blocks + 1)) >= SHORT_BLOCK_ROWS:
         blocks += 1
-    block = _rounded(-(-count // blocks), rows)
+    block = block or _rounded(-(-count // blocks), rows)
     whole = integer(1) if product.rows is None else product.rows.extent
     work = block * columns * analysis.extent_hint(product.depth) // lanes
     cost = sum(Traits.of(stage, Dependences()).cost for stage in product.epilogue)
@@ -187,6 +242,7 @@ def _with_units(
         columns=columns,
         lanes=lanes,
         block=block,
+        depth=DEPTH,
         form=forms[0],
         few=forms[1],
         across=across,

@@ -29,7 +29,7 @@ from fusewright.ir.value import Value
 from fusewright.kernels.llvm import indexing, memory
 from fusewright.kernels.llvm.builder import IRBuilder, Register, VectorType
 from fusewright.kernels.llvm.emit import GroupWriter, begin_kernel, finish_kernel
-from fusewright.kernels.llvm.product_plan import DEPTH, FEW_ROWS, Form, ProductTiling
+from fusewright.kernels.llvm.product_plan import FEW_ROWS, Form, ProductTiling
 from fusewright.kernels.llvm.scope import POINTER, Lanes, Scope
 from fusewright.kernels.llvm.storage import MEMORY, REGISTER, convert, from_memory
 from fusewright.kernels.llvm.tiles import call_transpose
@@ -161,11 +161,13 @@ class ProductWriter:
         """The product, by vectors of columns."""
         scope, tiling = self.scope, self.tiling
         whole = indexing.scalar(scope, self.depth)
-        is_single = self.has_depth and self.depth.is_constant and int(self.depth) <= DEPTH
+        is_single = self.has_depth and self.depth.is_constant and int(self.depth) <= tiling.depth
         if not is_single:
             self._clear()
-        with scope.loop((RUN,), scope.integer(0), whole, DEPTH, runs=self.has_depth) as start:
-            stop = whole if is_single else scope.b.intrinsic("smin", start + DEPTH, whole)
+        with scope.loop(
+            (RUN,), scope.integer(0), whole, tiling.depth, runs=self.has_depth
+        ) as start:
+            stop = whole if is_single else scope.b.intrinsic("smin", start + tiling.depth, whole)
             steps = Range(start, stop)
             if form is Form.PACKED:
                 self._pack(steps, columns)
@@ -505,7 +507,7 @@ def write_product(
         else tuple(LoopSymbol(f"row{number}", product.rows.extent) for number in range(tiling.rows))
     )
     is_packed = tiling.form is Form.PACKED
-    panel = scope.slot(element, DEPTH * tiling.columns) if is_packed else scope.nowhere()
+    panel = scope.slot(element, tiling.depth * tiling.columns) if is_packed else scope.nowhere()
     columns = tuple(
         LoopSymbol(f"column{number}", product.columns.extent) for number in range(tiling.across)
     )

@@ -3,23 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 from fusewright.ir.group import Group
 from fusewright.ir.index import Symbol
 from fusewright.ir.kernel import KernelArgument, TritonFacts
 from fusewright.ir.limits import Limits
 from fusewright.ir.text import commented_loops
-from fusewright.kernels.language import Work
+from fusewright.kernels.language import Candidate, Work
+from fusewright.kernels.triton.axis_form import CannotRecompute
+from fusewright.kernels.triton.configurations import configurations
 from fusewright.kernels.triton.emit import TritonKernel, write
 from fusewright.kernels.triton.tiling import (
     ACROSS_SHARE,
     HELD_ACROSS,
     PERSISTENT_LIMIT,
+    Configuration,
     Tiling,
+    configuration_of,
     tile,
 )
 
-__all__ = ["LIMITS", "Tiling", "TritonKernel", "tile", "write", "write_work"]
+__all__ = [
+    "LIMITS",
+    "Configuration",
+    "Tiling",
+    "TritonKernel",
+    "candidates",
+    "configuration_of",
+    "tile",
+    "write",
+    "write_work",
+]
 
 
 def holds_rows(group: Group) -> bool:
@@ -54,16 +69,34 @@ def write_work(group: Group, tensors: Sequence[str], sizes: Sequence[Symbol]) ->
     """The source of a group under canonical names, whose arguments are `tensors`, then `sizes` and
     block sizes; and its work, in programs. Above it the loops stand as comments.
     """
+    return _written(group, tensors, sizes, configuration_of(group))
+
+
+def candidates(group: Group, tensors: Sequence[str], sizes: Sequence[Symbol]) -> list[Candidate]:
+    """The ways to write a group that tuning tries, that of `write_work` first."""
+    tried = []
+    for configuration in configurations(group, configuration_of(group)):
+        with suppress(CannotRecompute):
+            written = _written(group, tensors, sizes, configuration)
+            tried.append(Candidate(configuration.words, *written))
+    return tried
+
+
+def _written(
+    group: Group, tensors: Sequence[str], sizes: Sequence[Symbol], configuration: Configuration
+) -> tuple[str, Work]:
+    """The source of a group in a configuration, and its work."""
     written = {buffer.name for buffer in group.writes}
     types = {b.name: b.layout.dtype for b in (*group.reads, *group.writes)}
     arguments = [
         KernelArgument(name=name, dtype=types[name], is_written=name in written) for name in tensors
     ]
-    kernel = write(group, arguments, tuple(sizes))
+    kernel = write(group, arguments, tuple(sizes), configuration)
     facts = TritonFacts(
         types=tuple(kind for _, kind in kernel.signature if kind != "constexpr"),
         blocks=kernel.blocks,
         warps=kernel.warps,
+        stages=kernel.stages,
         checks_bounds=kernel.checks_bounds,
     )
     return commented_loops(group) + kernel.source, Work(kernel.programs, facts)

@@ -27,7 +27,13 @@ from fusewright.ir.value import Constant, Load, Masked, Value, postorder
 from fusewright.kernels.triton.axis_form import AxisStage, axis_stages
 from fusewright.kernels.triton.operations import POINTERS, TYPES, constant_text
 from fusewright.kernels.triton.reductions import ARGUMENT, PLAIN, filled, identity_text
-from fusewright.kernels.triton.tiling import TILE, TileAxis, Tiling, programs, tile
+from fusewright.kernels.triton.tiling import (
+    Configuration,
+    TileAxis,
+    Tiling,
+    configuration_of,
+    programs,
+)
 from fusewright.kernels.triton.values import Body, Writer
 from fusewright.records import record
 
@@ -51,6 +57,7 @@ class TritonKernel:
     """The number of programs that cover the work, over canonical sizes."""
 
     warps: int
+    stages: int
     checks_bounds: bool
     """Whether it asserts loaded indices, for which it must be compiled with `debug`."""
 
@@ -59,16 +66,14 @@ def write(
     group: Group,
     arguments: Iterable[KernelArgument],
     sizes: tuple[Symbol, ...],
-    *,
-    persistent: bool | None = None,
+    configuration: Configuration | None = None,
 ) -> TritonKernel:
-    """The kernel of a group under canonical names.
-
-    `persistent` says whether rows are held in registers whole; by default where they fit. Raises
-    `CannotRecompute` for a row that neither fits nor can be computed again.
+    """The kernel of a group under canonical names, by default in the configuration that is chosen
+    by rule. Raises `CannotRecompute` for a row that neither fits nor can be computed again.
     """
     arguments = tuple(arguments)
-    tiling = tile(group, persistent)
+    configuration = configuration or configuration_of(group)
+    tiling = configuration.tiling
     writer = _KernelWriter(group, tiling)
     rows = writer.write()
     names = [argument.name for argument in arguments] + [symbol.name for symbol in sizes]
@@ -85,7 +90,8 @@ def write(
         signature=tuple(signature),
         blocks=tuple(blocks),
         programs=programs(tiling),
-        warps=_warps(tiling),
+        warps=configuration.warps,
+        stages=configuration.stages,
         checks_bounds=writer.values.checks_bounds,
     )
 
@@ -106,18 +112,6 @@ def _size_type(symbol: Symbol) -> str:
         return "fp64"
     narrow = symbol.upper is not None and symbol.upper < 1 << 31
     return "i32" if narrow else "i64"
-
-
-def _warps(tiling: Tiling) -> int:
-    """Threads for the tile, in warps of 32: eight elements a thread, sixteen of larger tiles, so
-    that more loads are on their way at a time, and reductions meet in fewer threads.
-    """
-    elements = 1
-    for axis in tiling.outer:
-        elements *= axis.block
-    elements *= max((axis.block for axis in tiling.inner if axis is not None), default=1)
-    elements_a_lane = 8 if elements <= TILE else 16
-    return max(1, min(16, elements // (32 * elements_a_lane)))
 
 
 class _KernelWriter:

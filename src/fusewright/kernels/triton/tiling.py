@@ -23,6 +23,7 @@ from fusewright.ir.index import (
     known_multiple,
     product,
 )
+from fusewright.ir.kernel import STAGES
 from fusewright.ir.value import IndexValue, Random
 from fusewright.kernels.analysis import Dependences, Traits, extent_hint, stage_values
 from fusewright.records import record
@@ -123,6 +124,43 @@ class Tiling:
         """Every axis once, outer ones first."""
         inner = dict.fromkeys(axis for axis in self.inner if axis is not None)
         return (*self.outer, *inner)
+
+
+@record(kw_only=True)
+class Configuration:
+    """All that may be chosen freely of a Triton kernel."""
+
+    tiling: Tiling
+    warps: int
+    stages: int
+
+    @property
+    def words(self) -> str:
+        """What sets it apart, in words."""
+        blocks = " x ".join(str(axis.block) for axis in self.tiling.axes)
+        rows = any(axis is not None for axis in self.tiling.inner)
+        kind = "" if not rows else "rows held, " if self.tiling.persistent else "rows walked, "
+        return f"{kind}{blocks}, {self.warps} warps, {self.stages} stages"
+
+
+def configuration_of(group: Group, persistent: bool | None = None) -> Configuration:
+    """The configuration of a group that is chosen by rule. `persistent` overrides a choice where it
+    can.
+    """
+    tiling = tile(group, persistent)
+    return Configuration(tiling=tiling, warps=_warps(tiling), stages=STAGES)
+
+
+def _warps(tiling: Tiling) -> int:
+    """Threads for the tile, in warps of 32: eight elements a thread, sixteen of larger tiles, so
+    that more loads are on their way at a time, and reductions meet in fewer threads.
+    """
+    elements = 1
+    for axis in tiling.outer:
+        elements *= axis.block
+    elements *= max((axis.block for axis in tiling.inner if axis is not None), default=1)
+    elements_a_lane = 8 if elements <= TILE else 16
+    return max(1, min(16, elements // (32 * elements_a_lane)))
 
 
 def tile(group: Group, persistent: bool | None = None) -> Tiling:

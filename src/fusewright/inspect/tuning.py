@@ -1,0 +1,63 @@
+"""What tuning ahead of time chose, for `explain` and reports."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from fusewright.compilation import Compilation
+from fusewright.records import record
+
+if TYPE_CHECKING:  # Importing it takes the runtime along.
+    from fusewright.runtime.trials import Tuned
+
+TUNING_STAGE = "kernels.tune"
+"""The stage whose time is that of tuning."""
+
+
+@record(kw_only=True)
+class TuningReport:
+    """The trials of all kernels of a compiled function."""
+
+    trials: tuple[Tuned, ...]
+    """By kernel, forward and backward halves and the functions of conditions and loops included."""
+
+    seconds: float
+    """Time spent on them, compiling the candidates included."""
+
+    @property
+    def peak_bytes(self) -> int:
+        """The largest arguments that a kernel was tried on, which are freed before the next."""
+        return max((trial.argument_bytes for trial in self.trials), default=0)
+
+    def __str__(self) -> str:
+        tried = [trial for trial in self.trials if not trial.untried_because]
+        kept = sum(trial.was_kept for trial in tried)
+        earlier = f", {kept} of them by an earlier process" if kept else ""
+        count = f"{len(tried)} kernel{'' if len(tried) == 1 else 's'}"
+        rows = [
+            f"tuned {count} in {self.seconds:.2f} s{earlier}, on arguments of at most "
+            f"{self.peak_bytes / 2**20:.1f} MiB; where not listed, the rule's choice is the fastest"
+        ]
+        for trial in tried:
+            if trial.outcome.winner:
+                gain = f"{trial.outcome.gain:.2f} times as fast, of {len(trial.candidates)}"
+                words = trial.candidates[trial.outcome.winner]
+                rows.append(f"  {trial.kernel}: {words} ({gain})")
+        rows += [
+            f"  {trial.kernel}: not tried, since {trial.untried_because}"
+            for trial in self.trials
+            if trial.untried_because
+        ]
+        return "\n".join(rows)
+
+
+def tuning_report(compilations: Sequence[Compilation]) -> TuningReport | None:
+    """The report on all that was compiled so far; None where nothing was tuned."""
+    records = [half.record for compilation in compilations for half in compilation.halves]
+    parts = [part for whole in records for part in (whole, *whole.subprograms)]
+    trials = tuple(trial for part in parts for trial in part.tuned)
+    if not trials:
+        return None
+    seconds = sum(part.timings.get(TUNING_STAGE, 0.0) for part in parts)
+    return TuningReport(trials=trials, seconds=seconds)

@@ -1,0 +1,352 @@
+"""Tuning ahead of time: each kernel is tried on arguments of its own, and the fastest is taken."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator, Sequence
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import fusewright
+from fusewright.config import Options
+from fusewright.context import CompileContext
+from fusewright.ir.group import Group
+from fusewright.ir.parse import parse_program
+from fusewright.kernels import KernelLanguage, KernelSet, Languages, define_kernels
+from fusewright.kernels.language import Candidate
+from fusewright.kernels.tuning import index_limits
+from fusewright.records import replace
+from fusewright.runtime import trials
+from fusewright.runtime.trials import OUTCOMES, Alternative, Outcome, Tuned
+from fusewright.schedule import schedule
+
+SUM = """
+program total(x: f32[64, 100])
+  y: f32[64] = reduce sum [i0<64] over [r0<100]
+    t0 = load x[100*i0 + r0]
+    yield t0
+  return y
+"""
+
+SYMBOLIC = """
+program total(s0 in [2, inf) hint 48, x: f32[s0, 100])
+  y: f32[s0] = reduce sum [i0<s0] over [r0<100]
+    t0 = load x[100*i0 + r0]
+    yield t0
+  return y
+"""
+
+TUNED = Options(tune=True)
+
+
+class PlantedTimer:
+    """Says that the alternative of one number is the fastest, and keeps what it was asked."""
+
+    def __init__(self, fastest: int = 0) -> None:
+        self.fastest = fastest
+        self.asked: list[int] = []
+        """The number of alternatives in each trial."""
+
+    def __call__(self, alternatives: Sequence[Alternative], device: torch.device) -> list[float]:
+        self.asked.append(len(alternatives))
+        for alternative in alternatives:
+            alternative()
+        fastest = min(self.fastest, len(alternatives) - 1)
+        return [1.0 if number == fastest else 2.0 for number in range(len(alternatives))]
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FUSEWRIGHT_CACHE_DIR", str(tmp_path))
+
+
+@pytest.fixture
+def timer(monkeypatch: pytest.MonkeyPatch) -> Iterator[PlantedTimer]:
+    """The timer that decides here: for what is written first."""
+    planted = PlantedTimer()
+    monkeypatch.setattr(trials, "TIMER", planted)
+    yield planted
+
+
+def kernels(text: str, languages: Languages | None = None) -> KernelSet:
+    context = CompileContext(options=TUNED)
+    return define_kernels(schedule(parse_program(text), context), context, languages)
+
+
+# The choice ---------------------------------------------------------------------------------------
+
+
+def test_the_fastest_is_taken(timer: PlantedTimer) -> None:
+    first = kernels(SUM).definitions[0]
+    timer.fastest = 1
+    OUTCOMES.clear()
+    (trial,) = (second := kernels(SUM)).tuned
+    (kernel,) = second.definitions
+    assert kernel.source != first.source
+    assert kernel.name == trial.kernel == f"{first.name}_1"
+    assert (trial.outcome.winner, trial.outcome.gain) == (1, 2.0)
+    assert next(iter(second.launches.values())).kernel == kernel.name
+
+
+def test_what_is_a_little_faster_is_noise() -> None:
+    assert Outcome.of([1.0, 0.97]).winner == 0
+    assert Outcome.of([1.0, 0.5, 0.4]).winner == 2
+    assert Outcome.of([inf, 3.0]).winner == 1
+    assert Outcome.of([inf, inf]).winner == 0
+
+
+def test_a_slow_alternative_loses() -> None:
+    def work(count: int) -> Alternative:
+        return lambda: sum(range(count))
+
+    device = torch.device("cpu")
+    outcome = Outcome.of(trials.time_alternatives([work(50_000), work(100)], device))
+    assert outcome.winner == 1
+
+
+def test_an_alternative_that_fails_is_left_out() -> None:
+    def fails() -> None:
+        raise IndexError
+
+    seconds = trials.time_alternatives([fails, lambda: sum(range(100))], torch.device("cpu"))
+    assert seconds[0] == inf
+    assert Outcome.of(seconds).winner == 1
+
+
+def test_a_candidate_that_does_not_compile_is_left_out(timer: PlantedTimer) -> None:
+    timer.fastest = 1
+    language = Languages(TUNED).of("cpu")
+
+    def candidates(*arguments: Any) -> list[Candidate]:
+        several = list(language.candidates(*arguments))
+        return [replace(several[0], source="no LLVM IR"), *several]
+
+    own: KernelLanguage = replace(language, candidates=candidates)
+    (trial,) = kernels(SUM, Languages(TUNED, own)).tuned
+    assert trial.outcome.seconds[0] == inf
+    assert trial.outcome.winner == 2  # the second of those that are left
+
+
+# Arguments ----------------------------------------------------------------------------------------
+
+
+def test_symbolic_sizes_are_taken_at_their_hints(timer: PlantedTimer) -> None:
+    (trial,) = kernels(SYMBOLIC).tuned
+    assert trial.argument_bytes == 4 * (48 * 100 + 48)
+
+
+def test_sizes_found_out_while_running_are_not_tried() -> None:
+    options = {"tune": True, "strict": True}
+    compiled = fusewright.compile(lambda x: x.nonzero() * 2, fullgraph=True, options=options)
+    x = torch.tensor([0.0, 1.0, 2.0])
+    assert torch.equal(compiled(x), x.nonzero() * 2)
+
+
+def test_indices_lie_within_their_ranges(timer: PlantedTimer) -> None:
+    table, rows = torch.randn(5, 16), torch.tensor([0, 4, 2])
+    compiled = tuned(torch.nn.functional.embedding)
+    assert torch.equal(compiled(rows, table), table[rows])
+    assert timer.asked
+    assert not any(trial.untried_because for trial in trials_of(compiled))
+
+
+def test_computed_indices_are_not_tried() -> None:
+    def gathered(table: Tensor, rows: Tensor) -> Tensor:
+        return table[rows * 2]
+
+    table, rows = torch.randn(9, 16), torch.tensor([0, 4, 2])
+    compiled = tuned(gathered)
+    assert torch.equal(compiled(table, rows), table[rows * 2])
+    assert {trial.untried_because for trial in trials_of(compiled)} == {
+        "it computes indices from what it reads"
+    }
+
+
+def test_random_numbers_of_the_program_stay_as_they_are() -> None:
+    torch.manual_seed(3)
+    before = torch.get_rng_state()
+    kernels(SUM)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_arguments_are_freed_before_the_next_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    alive: list[weakref.ref[Tensor]] = []
+    peaks: list[int] = []
+
+    def watching(alternatives: Sequence[Any], device: torch.device) -> list[float]:
+        assert not any(reference() is not None for reference in alive)
+        tensors = [value for value in alternatives[0].args if isinstance(value, Tensor)]
+        alive[:] = map(weakref.ref, tensors)
+        peaks.append(sum(tensor.nbytes for tensor in tensors))
+        return [1.0] * len(alternatives)
+
+    monkeypatch.setattr(trials, "TIMER", watching)
+
+    def layers(x: Tensor) -> Tensor:
+        return torch.softmax(torch.softmax(x, -1).sum(0), -1)
+
+    compiled = tuned(layers)
+    compiled(torch.randn(200, 300))
+    assert len(peaks) > 1
+    assert max(peaks) == max(trial.argument_bytes for trial in trials_of(compiled))
+    assert max(peaks) <= 1.1 * 2 * 4 * 200 * 300  # what the largest kernel reads and writes
+
+
+# Outcomes on disk ---------------------------------------------------------------------------------
+
+
+def test_a_second_compile_times_nothing(timer: PlantedTimer) -> None:
+    timer.fastest = 1
+    first = kernels(SUM)
+    assert len(timer.asked) == 1
+    second = kernels(SUM)
+    assert len(timer.asked) == 1
+    assert second.tuned[0].was_kept
+    assert second.definitions == first.definitions
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b"[]", b'{"format": 1}', b'{"format": 1, "seconds": [1, 2], "winner": 9}'],
+)
+def test_an_outcome_that_cannot_be_is_tried_again(timer: PlantedTimer, content: bytes) -> None:
+    kernels(SUM)
+    (key,) = OUTCOMES.keys_on_disk()
+    OUTCOMES.write(key, content)
+    kernels(SUM)
+    assert len(timer.asked) == 2
+
+
+def test_an_outcome_is_read_as_it_was_written() -> None:
+    outcome = Outcome(seconds=(1.0, inf, 0.5), winner=2)
+    assert Outcome.from_bytes(outcome.to_bytes(), 3) == outcome
+    assert Outcome.from_bytes(outcome.to_bytes(), 2) is None
+
+
+# Whole programs -----------------------------------------------------------------------------------
+
+
+def tuned(target: Any, **options: Any) -> Any:
+    """The target, compiled with tuning."""
+    chosen = {"strict": True, "verify": True, **options}
+    return fusewright.compile(target, mode="max-autotune-no-cudagraphs", options=chosen)
+
+
+def trials_of(compiled: Any) -> tuple[Tuned, ...]:
+    """The trials in all that was compiled for a function, its parts and halves."""
+    report = fusewright.explain(compiled).history
+    halves = [half for compilation in report.compilations for half in compilation.halves]
+    parts = [part for half in halves for part in (half.record, *half.record.subprograms)]
+    return tuple(trial for part in parts for trial in part.tuned)
+
+
+def test_both_sides_of_a_condition_are_tuned(timer: PlantedTimer) -> None:
+    def either(x: Tensor) -> Tensor:
+        return torch.cond(
+            x.sum() > 0, lambda x: x.softmax(-1) * 2, lambda x: x.cumsum(-1).softmax(0), (x,)
+        )
+
+    compiled = tuned(either)
+    x = torch.rand(40, 50)
+    torch.testing.assert_close(compiled(x), either(x))  # The other side has never run.
+    (compilation,) = fusewright.compilations(compiled)
+    assert all(record.tuned for record in compilation.record.subprograms)
+    assert len(compilation.record.subprograms) == 2
+
+
+def test_the_body_of_a_loop_is_tuned(timer: PlantedTimer) -> None:
+    def halved(x: Tensor) -> Tensor:
+        def step(x: Tensor) -> tuple[Tensor]:
+            return (x * x.amax(-1, keepdim=True) / 2,)
+
+        (x,) = torch.while_loop(lambda x: x.sum() > 1, step, (x,))
+        return x
+
+    compiled = tuned(halved)
+    x = torch.rand(20, 30)
+    torch.testing.assert_close(compiled(x), halved(x))
+    (compilation,) = fusewright.compilations(compiled)
+    assert any(record.tuned for record in compilation.record.subprograms)
+
+
+def test_a_backward_graph_is_tuned(timer: PlantedTimer) -> None:
+    timer.fastest = 1
+    layer = torch.nn.Sequential(torch.nn.Linear(64, 96), torch.nn.GELU(), torch.nn.LayerNorm(96))
+    x = torch.randn(32, 64)
+    layer(x).sum().backward()
+    wanted = [parameter.grad for parameter in layer.parameters()]
+    layer.zero_grad()
+    compiled = tuned(layer)
+    compiled(x).sum().backward()
+    for parameter, gradient in zip(layer.parameters(), wanted, strict=True):
+        torch.testing.assert_close(parameter.grad, gradient, rtol=1e-4, atol=1e-4)
+    (compilation,) = fusewright.compilations(compiled)
+    forward, backward = compilation.halves
+    assert forward.record.tuned
+    assert backward.record.tuned
+
+
+def test_lines_are_those_of_an_untuned_compile_where_the_rules_win(timer: PlantedTimer) -> None:
+    def f(x: Tensor) -> Tensor:
+        return (x @ x).softmax(-1)
+
+    x = torch.randn(64, 64)
+    texts = []
+    for compiled in (tuned(f), fusewright.compile(f)):
+        compiled(x)
+        (compilation,) = fusewright.compilations(compiled)
+        texts.append(compilation.compiled.path.read_text())
+    assert texts[0] == texts[1]
+
+
+@pytest.mark.parametrize("fastest", [1, 2, 3, 5, 8])
+def test_results_of_other_candidates(timer: PlantedTimer, fastest: int) -> None:
+    timer.fastest = fastest
+
+    def f(x: Tensor, w: Tensor, v: Tensor) -> tuple[Tensor, ...]:
+        y = torch.nn.functional.gelu(x @ w)
+        return y.softmax(-1), y.sum(0), (y.T + 1).amax(0), v @ w, x.view(33, 8, 16).transpose(0, 2)
+
+    arguments = torch.randn(33, 128), torch.randn(128, 70), torch.randn(2, 128)
+    compiled = tuned(f)
+    for found, wanted in zip(compiled(*arguments), f(*arguments), strict=True):
+        torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
+    assert {trial.outcome.winner for trial in trials_of(compiled)} - {0}
+
+
+@pytest.mark.parametrize("mode", ["max-autotune", "max-autotune-no-cudagraphs"])
+def test_the_modes_of_torch_compile(mode: str, timer: PlantedTimer) -> None:
+    def f(x: Tensor) -> Tensor:
+        return x.softmax(-1)
+
+    x = torch.randn(8, 100)
+    explained = fusewright.explain(f, mode=mode)(x)
+    assert torch.allclose(explained.result, f(x))
+    assert explained.tuning is not None
+    assert len(explained.tuning.trials) == len(timer.asked) == 1
+    assert "tuned 1 kernel in" in str(explained)
+
+
+def test_index_limits_name_the_buffer() -> None:
+    (group,) = groups("""
+program rows(table: f32[10, 4], n: i64[3])
+  y: f32[3, 4] = pointwise [i0<3, i1<4]
+    t0 = load n[i0]
+    k0 = indirect t0 below 10 check
+    t1 = load table[4*k0 + i1]
+    yield t1
+  return y
+""")
+    assert {name: [int(size) for size in sizes] for name, sizes in index_limits(group).items()} == {
+        "n": [10]
+    }
+
+
+def groups(text: str) -> list[Group]:
+    works = schedule(parse_program(text), CompileContext()).works
+    return [work for work in works if isinstance(work, Group)]

@@ -1,0 +1,74 @@
+"""Every configuration that tuning tries of a Triton kernel computes what its loops say."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.kernels.triton.interpreter import run_program
+
+from fusewright.ir.canonical import canonical_group, canonical_names  # isort: skip
+from fusewright.ir.group import Group  # isort: skip
+from fusewright.kernels.triton import Configuration, configuration_of  # isort: skip
+from fusewright.kernels.triton.axis_form import CannotRecompute  # isort: skip
+from fusewright.kernels.triton.configurations import MOST_TRIED, configurations  # isort: skip
+from tests.golden import Case  # isort: skip
+from tests.kernels.triton import agreement  # isort: skip
+from tests.kernels.triton.launching import scheduled  # isort: skip
+
+
+def tried(group: Group) -> list[Configuration]:
+    return list(configurations(group, configuration_of(group)))
+
+
+def groups(text: str) -> list[Group]:
+    """The groups of a program, under canonical names."""
+    steps = [step for step in scheduled(text).works if isinstance(step, Group)]
+    return [canonical_group(step, canonical_names(step)) for step in steps]
+
+
+def case(word: str) -> Case:
+    return next(case for case in agreement.CASES if word in case.name)
+
+
+def test_the_rules_choice_comes_first_and_none_comes_twice() -> None:
+    for case in agreement.CASES:
+        for group in groups(case.input):
+            several = tried(group)
+            assert several[0] == configuration_of(group)
+            names = {configuration.words for configuration in several}
+            assert len(names) == len(several) <= MOST_TRIED
+
+
+def test_rows_are_held_and_walked_over() -> None:
+    (group,) = groups(case("softmax").input)
+    assert {configuration.tiling.persistent for configuration in tried(group)} == {True, False}
+
+
+@pytest.mark.thorough
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("number", range(1, MOST_TRIED))
+def test_results_of_every_configuration(number: int, tmp_path: Path) -> None:
+    for case in agreement.RUN_CASES:
+        check(case, number, tmp_path)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("number", [1, 6, 11])
+def test_results(number: int, tmp_path: Path) -> None:
+    for case in agreement.RUN_CASES[number % 4 :: 4]:
+        check(case, number, tmp_path)
+
+
+def check(case: Case, number: int, folder: Path) -> None:
+    """Run a program, each of its groups in the configuration of this number, if it has as many."""
+
+    def configure(group: Group) -> Configuration:
+        several = tried(group)
+        return several[min(number, len(several) - 1)]
+
+    with suppress(CannotRecompute):  # Tuning leaves those out.
+        agreement.check_case(partial(run_program, configure=configure), case, folder, None)
