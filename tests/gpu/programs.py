@@ -75,6 +75,19 @@ def both(
 # Elementwise --------------------------------------------------------------------------------------
 
 
+def numbers_of_the_cpu(device: torch.device) -> tuple[torch.Tensor, ...]:
+    """A tensor on the device, and single numbers on the CPU."""
+    (x,) = numbers((40, 50))(device)
+    rate = torch.tensor(0.3, dtype=torch.float64)
+    return (x, rate, torch.tensor(-1.5), torch.tensor(3), torch.tensor(0.25, dtype=torch.bfloat16))
+
+
+@program(numbers_of_the_cpu)
+def numbers_beside_tensors(x: Any, rate: Any, shift: Any, count: Any, half: Any) -> Any:
+    scale = rate**count + 1
+    return torch.where(x > shift, x * scale, half) + count, (x * rate).sum(1) / scale
+
+
 @program(integers((5,)))
 def integer_steps_beyond_32_bits(x: Any) -> Any:
     return x + torch.arange(0, 5 << 30, 1 << 30, device=x.device)

@@ -50,6 +50,29 @@ def test_what_the_driver_is_asked() -> None:
     assert driver.contexts == []
 
 
+def test_numbers_of_the_cpu_are_given_by_value() -> None:
+    driver = Driver(parameters=6)
+    widths = bytes((0, 8, 4, 8))
+    mixed = GpuKernel(
+        *("mixed", 4, "", driver.functions, lambda device: STREAM),
+        *(lambda *_: (CONTEXT, FUNCTION, 32, 0, 2), print, widths),
+    )
+    x, y = torch.ones(8), torch.tensor([7.0, 0.1], dtype=torch.float64)[1]
+    third, place = torch.tensor(1 / 3), torch.tensor(-5)
+    mixed(x, y, third, place, 1)
+    (launched,) = driver.launched
+    single = struct.unpack("i", struct.pack("f", third.item()))[0]
+    assert launched.slots == [x.data_ptr(), bits(0.1), single, -5, 0, 0]
+    y.fill_(2.5)
+    mixed(x, y, third, place, 1)
+    assert driver.launched[-1].slots[1] == bits(2.5), "it is read at each launch"
+    for wrong in (bytes(3), b"\0\1\0\0", bytes(5)):
+        with pytest.raises(ValueError, match="0, 4 or 8 for each tensor"):
+            GpuKernel("mixed", 4, "", driver.functions, id, id, print, wrong)
+    with pytest.raises(RuntimeError, match="tensor argument 1 is no number of the CPU"):
+        mixed(x, torch.empty((), dtype=torch.float64, device="meta"), third, place, 1)
+
+
 def test_machine_code_is_asked_for_once_for_each_alignment() -> None:
     driver, asked = Driver(parameters=2), []
 
@@ -91,7 +114,7 @@ def test_what_is_refused() -> None:
         kernel(driver, "i")(x, x, "1", 1)
     with pytest.raises(TypeError):
         kernel(driver, "d")(x, x, "1", 1)
-    with pytest.raises(ValueError, match="GpuKernel takes 1 to 128 arguments"):
+    with pytest.raises(ValueError, match="GpuKernel takes 1 to 500 arguments"):
         kernel(driver, tensors=0)
     driver.error = 700
     with pytest.raises(RuntimeError, match="CUDA error 700 at the launch of add"):

@@ -103,6 +103,15 @@ class Kernel:
 
     facts: KernelFacts
 
+    def takes_value(self, place: int) -> bool:
+        """Whether an argument is the value of a number of the CPU, and no pointer."""
+        return isinstance(self.facts, TritonFacts) and not self.facts.types[place].startswith("*")
+
+    @property
+    def takes_values(self) -> bool:
+        """Whether any of its tensor arguments is the value of a number of the CPU."""
+        return any(map(self.takes_value, range(len(self.arguments))))
+
 
 @record(kw_only=True)
 class Launch:

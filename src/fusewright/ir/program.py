@@ -5,6 +5,7 @@ them, and results.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from fusewright.ir.dtype import DType
 from fusewright.ir.index import Index, LoopSymbol, contiguous_strides, integer, product
@@ -14,6 +15,10 @@ from fusewright.ir.value import Expressions, Value
 from fusewright.records import field, record
 
 # Buffers ------------------------------------------------------------------------------------------
+
+
+NUMBERS: Final = (DType.F64, DType.F32, DType.I64, DType.I32)
+"""Types of numbers that kernels are given by value."""
 
 
 @record(kw_only=True)
@@ -56,6 +61,13 @@ class Layout:
     def is_opaque(self) -> bool:
         """Whether there is an object in place of a tensor: only calls give and take it."""
         return self.dtype is DType.OPAQUE
+
+    def is_number_for(self, device: str) -> bool:
+        """Whether kernels of another device are given the value, and no pointer: it is a single
+        number of the CPU.
+        """
+        is_single = not self.size and self.offset == 0
+        return is_single and self.device == "cpu" != device and self.dtype in NUMBERS
 
     @property
     def is_contiguous(self) -> bool:

@@ -288,7 +288,7 @@ def _verify_statement(
             scope = ValueScope(memory, (*body.loops, *over), sizes, accesses)
             _verify_values(_body_roots(body), scope, rows)
             require(_body(body, outputs, defined, scope), rows)
-            require(_one_device((*map(defined.get, _used(statement)), *outputs)), rows)
+            require(why_not_on_one_device(outputs, map(defined.get, _used(statement))), rows)
             if isinstance(body, Scatter):
                 consumed[body.base] = outputs[0].name
         case CopyBack(target=target, source=source):
@@ -315,9 +315,14 @@ def _define(buffer: Buffer, defined: dict[str, Buffer], sizes: frozenset[Symbol]
     return _layout(buffer.layout, sizes)
 
 
-def _one_device(buffers: Iterable[Buffer | None]) -> str | None:
-    """Why one kernel cannot touch all of these, if they lie on several devices."""
-    devices = {buffer.layout.device for buffer in buffers if buffer is not None}
+def why_not_on_one_device(writes: Iterable[Buffer], reads: Iterable[Buffer | None]) -> str | None:
+    """Why one kernel cannot touch all of these, if they lie on several devices. It is given single
+    numbers of the CPU by value.
+    """
+    devices = {buffer.layout.device for buffer in writes}
+    for buffer in reads:
+        if buffer is not None and not all(map(buffer.layout.is_number_for, devices)):
+            devices.add(buffer.layout.device)
     return f"one kernel for {' and '.join(sorted(devices))}" if len(devices) > 1 else None
 
 
@@ -500,7 +505,7 @@ def _group_head(group: Group, program: Program | None) -> str | None:
         return f"it loads {_names_text(loaded)}, but reads {_names_text(reads)}"
     if stored != set(writes):
         return f"it stores {_names_text(stored)}, but writes {_names_text(writes)}"
-    apart = _one_device((*group.reads, *group.writes))
+    apart = why_not_on_one_device(group.writes, group.reads)
     if apart is not None:
         return apart
     for written, read in group.reuses:

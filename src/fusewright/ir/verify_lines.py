@@ -232,14 +232,13 @@ def _launch(line: wrapper.CallKernel | wrapper.CallChoice, state: _State) -> str
     wanted = (len(definition.arguments), len(definition.sizes))
     if counts != wanted:
         return f"{counts} buffers and sizes for a {kind} of {wanted}"
-    return _devices(call.buffers, call.device, state)
-
-
-def _devices(buffers: Sequence[str], wanted: str, state: _State) -> str | None:
-    for name in buffers:
-        device = state.devices.get(name, wanted)
-        if device != wanted:
-            return f"{name} lies on {device}, and the kernel runs on {wanted}"
+    for place, buffer in enumerate(call.buffers):
+        device = state.devices.get(buffer, call.device)
+        if isinstance(definition, Kernel) and definition.takes_value(place):
+            if device != "cpu":
+                return f"{buffer} lies on {device}, and the kernel is given a number of the CPU"
+        elif device != call.device:
+            return f"{buffer} lies on {device}, and the kernel runs on {call.device}"
     return None
 
 

@@ -310,10 +310,14 @@ class ProgramBuilder:
     def on_device(self, box: Box, device: str) -> Box:
         """`box` where a kernel of `device` can read it: eager allows single numbers from elsewhere.
 
-        An expression that reads no memory can be computed anywhere.
+        An expression that reads no memory can be computed anywhere, and most single numbers of the
+        CPU are given by value.
         """
         value = box.storage.value
         if value is not None and not self.costs.cost(value).loads:
+            return box
+        buffer = self.realise(box)
+        if buffer.layout.is_number_for(device) and self.layout(box) == buffer.layout:
             return box
         operand = self.operand(box)
         return self.remember(

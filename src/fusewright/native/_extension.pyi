@@ -103,6 +103,7 @@ class GpuKernel:
         get_stream: Callable[[int], int],
         prepare: Callable[[int, bool], tuple[int, int, int, int, int] | None],
         eager: Callable[..., None],
+        widths: bytes = b"",
     ) -> None: ...
     def __call__(self, *arguments: Any) -> None: ...
 

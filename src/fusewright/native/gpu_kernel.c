@@ -36,6 +36,7 @@ typedef struct {
     PyObject *eager;      /* does what the kernel does, for the same arguments */
     PyObject *name;
     PyObject *kinds; /* of the numbers: one letter each */
+    PyObject *widths; /* of the tensors: one byte each, as GpuKernel_doc says */
     Py_ssize_t tensor_count;
     Py_ssize_t variant_count;
     Variant *variants;
@@ -44,8 +45,11 @@ typedef struct {
 /* Loads and stores are wider where all pointers are multiples of this. */
 #define ALIGNMENT 16
 
-#define MAXIMUM_ARGUMENTS 128
+/* As many as fit the parameters of any GPU, 4096 bytes, beside the hidden ones. */
+#define MAXIMUM_ARGUMENTS 500
 #define MAXIMUM_HIDDEN 8
+
+#define NO_DEVICE INT32_MIN
 
 /* -1 with an exception, unless the tensor lies on the GPU of those before it: a kernel would read
    memory that its GPU may not see. */
@@ -57,7 +61,7 @@ static int check_device(GpuKernel *self, TensorHandle tensor, Py_ssize_t place, 
                      place);
         return -1;
     }
-    if (place > 0 && own != *device) {
+    if (*device != NO_DEVICE && own != *device) {
         PyErr_Format(PyExc_RuntimeError,
                      "%U: tensor argument %zd is on GPU %d, those before it on GPU %d", self->name,
                      place, (int)own, (int)*device);
@@ -67,16 +71,40 @@ static int check_device(GpuKernel *self, TensorHandle tensor, Py_ssize_t place, 
     return 0;
 }
 
-/* The pointer of each tensor, one slot each, and all of them or-ed together; and their GPU. */
+/* Put the number that a tensor of the CPU holds, of so many bytes, into a slot. -1 with an
+   exception. */
+static int fill_value(GpuKernel *self, TensorHandle tensor, Py_ssize_t place, const void *pointer,
+                      size_t width, uint64_t *slot)
+{
+    int32_t type;
+    if (pointer == NULL || torch_library.get_device_type(tensor, &type) != 0 || type != torch_library.cpu_device_type) {
+        PyErr_Format(PyExc_RuntimeError, "%U: tensor argument %zd is no number of the CPU",
+                     self->name, place);
+        return -1;
+    }
+    *slot = 0;
+    memcpy(slot, pointer, width);
+    return 0;
+}
+
+/* The pointer of each tensor, or its value where it is given by value, one slot each; all pointers
+   or-ed together; and their GPU. */
 static int fill_pointers(GpuKernel *self, const TensorHandle *tensors, uint64_t *slots,
                          uint64_t *all, int32_t *device)
 {
+    const char *widths = PyBytes_AS_STRING(self->widths);
     for (Py_ssize_t i = 0; i < self->tensor_count; i++) {
         void *pointer;
         if (tensors[i] == NULL || torch_library.get_data_pointer(tensors[i], &pointer) != 0) {
             PyErr_Format(PyExc_RuntimeError, "%U: tensor argument %zd has no data in memory",
                          self->name, i);
             return -1;
+        }
+        if (widths[i] != 0) {
+            if (fill_value(self, tensors[i], i, pointer, (size_t)widths[i], &slots[i]) < 0) {
+                return -1;
+            }
+            continue;
         }
         if (check_device(self, tensors[i], i, device) < 0) {
             return -1;
@@ -253,7 +281,7 @@ int gpu_kernel_launch(PyObject *kernel, const TensorHandle *tensors, const int64
     Py_ssize_t count = argument_count(self);
     uint64_t slots[MAXIMUM_ARGUMENTS + 1], all = 0;
     void *parameters[MAXIMUM_ARGUMENTS + MAXIMUM_HIDDEN];
-    int32_t device = -1;
+    int32_t device = NO_DEVICE;
     void *stream = NULL;
     if (!is_grid(self, programs)) {
         return -1;
@@ -367,16 +395,39 @@ static PyObject *call_kernel(PyObject *object, PyObject *const *args, size_t fla
     }
 }
 
+/* The bytes that say how each tensor is given, new; by default all as pointers. NULL with an
+   exception. */
+static PyObject *checked_widths(PyObject *widths, Py_ssize_t tensor_count)
+{
+    if (widths == NULL || PyBytes_GET_SIZE(widths) == 0) {
+        widths = PyBytes_FromStringAndSize(NULL, tensor_count);
+        if (widths != NULL) {
+            memset(PyBytes_AS_STRING(widths), 0, (size_t)tensor_count);
+        }
+        return widths;
+    }
+    const char *width = PyBytes_AS_STRING(widths);
+    bool fits = PyBytes_GET_SIZE(widths) == tensor_count;
+    for (Py_ssize_t i = 0; fits && i < tensor_count; i++) {
+        fits = width[i] == 0 || width[i] == 4 || width[i] == 8;
+    }
+    if (!fits) {
+        PyErr_SetString(PyExc_ValueError, "widths of GpuKernel: 0, 4 or 8 for each tensor");
+        return NULL;
+    }
+    return Py_NewRef(widths);
+}
+
 static PyObject *GpuKernel_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
     static char *names[] = {"name", "tensor_count", "kinds", "driver", "get_stream", "prepare",
-                            "eager", NULL};
-    PyObject *name, *kinds, *get_stream, *prepare, *eager;
+                            "eager", "widths", NULL};
+    PyObject *name, *kinds, *get_stream, *prepare, *eager, *widths = NULL;
     Py_ssize_t tensor_count;
     unsigned long long launch, get_context, set_context;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "UnU(KKK)OOO:GpuKernel", names, &name,
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "UnU(KKK)OOO|S:GpuKernel", names, &name,
                                      &tensor_count, &kinds, &launch, &get_context, &set_context,
-                                     &get_stream, &prepare, &eager)) {
+                                     &get_stream, &prepare, &eager, &widths)) {
         return NULL;
     }
     if (tensor_count < 1 || tensor_count + PyUnicode_GET_LENGTH(kinds) > MAXIMUM_ARGUMENTS) {
@@ -384,10 +435,16 @@ static PyObject *GpuKernel_new(PyTypeObject *type, PyObject *args, PyObject *key
                      MAXIMUM_ARGUMENTS);
         return NULL;
     }
-    GpuKernel *self = (GpuKernel *)type->tp_alloc(type, 0);
-    if (self == NULL) {
+    widths = checked_widths(widths, tensor_count);
+    if (widths == NULL) {
         return NULL;
     }
+    GpuKernel *self = (GpuKernel *)type->tp_alloc(type, 0);
+    if (self == NULL) {
+        Py_DECREF(widths);
+        return NULL;
+    }
+    self->widths = widths;
     self->vectorcall = call_kernel;
     self->launch = (LaunchFunction)(uintptr_t)launch;
     self->get_context = (GetContextFunction)(uintptr_t)get_context;
@@ -426,6 +483,7 @@ static void GpuKernel_dealloc(PyObject *object)
     GpuKernel_clear(object);
     Py_XDECREF(self->name);
     Py_XDECREF(self->kinds);
+    Py_XDECREF(self->widths);
     PyMem_Free(self->variants);
     Py_TYPE(object)->tp_free(object);
 }
@@ -439,7 +497,7 @@ static PyMemberDef GpuKernel_members[] = {
 
 PyDoc_STRVAR(
     GpuKernel_doc,
-    "GpuKernel(name, tensor_count, kinds, driver, get_stream, prepare, eager)\n--\n\n"
+    "GpuKernel(name, tensor_count, kinds, driver, get_stream, prepare, eager, widths=b'')\n--\n\n"
     "A kernel on GPUs as a callable.\n\n"
     "`kernel(tensor, ..., number, ..., programs)` runs it as so many programs on the current\n"
     "stream of the tensors' GPU, with the tensors' data pointers (storage offsets\n"
@@ -450,6 +508,8 @@ PyDoc_STRVAR(
     "16 bytes or not: (context, function, threads of a program, bytes of shared memory, hidden\n"
     "pointers behind the parameters, which are null), or None where there is none; asked once for\n"
     "each. `eager`: called with the same arguments where there is no machine code.\n"
+    "`widths`: a byte for each tensor: 0 where the kernel is given its pointer; 4 or 8 where the\n"
+    "tensor is a number of the CPU of so many bytes, whose value the kernel is given.\n"
     "Returns None. TypeError: wrong count or kind of argument; ValueError: too many programs;\n"
     "RuntimeError: a tensor has no memory or is on another GPU, or the driver refused.");
 

@@ -50,7 +50,13 @@ from fusewright.packages.standalone import NotStandalone, standalone_section
 from fusewright.packages.structure import CannotDescribe, Description, describe, leaves_of
 from fusewright.pipeline import GeneratedCode, generate_code
 from fusewright.runtime import compile_pool
-from fusewright.runtime.cuda import LETTERS, CudaKernel, GpuKernelFailed, TritonSource
+from fusewright.runtime.cuda import (
+    LETTERS,
+    CudaKernel,
+    GpuKernelFailed,
+    TritonSource,
+    widths_of,
+)
 from fusewright.runtime.llvm_engine import MachineCodeCompiler, cpu_target
 from fusewright.runtime.native_plan import NativePlan
 from fusewright.runtime.targets import source_of
@@ -587,8 +593,10 @@ def _kernel_row(kernel: Kernel) -> dict[str, Any]:
     """A kernel as a plan has it."""
     row = {"name": kernel.name, "language": kernel.language, "tensors": len(kernel.arguments)}
     if isinstance(kernel.facts, TritonFacts):
-        kinds = kernel.facts.types[len(kernel.arguments) :]
-        return {**row, "letters": "".join(LETTERS[kind] for kind in kinds)}
+        count = len(kernel.arguments)
+        tensors, kinds = kernel.facts.types[:count], kernel.facts.types[count:]
+        letters = "".join(LETTERS[kind] for kind in kinds)
+        return {**row, "letters": letters, "widths": [*widths_of(tensors)]}
     return {**row, "sizes": len(kernel.sizes)}
 
 

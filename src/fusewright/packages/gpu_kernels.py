@@ -63,6 +63,7 @@ class PackagedKernel:
         self._entry = entry
         self._tensors: int = row["tensors"]
         self._letters: str = row["letters"]
+        self._widths = bytes(row["widths"])
 
     def launcher(self) -> Callable[..., None]:
         """The function that is called with tensors, sizes and a number of programs; it launches on
@@ -76,6 +77,7 @@ class PackagedKernel:
             torch_compat.cuda.stream,
             self.prepare,
             self._never_eager,
+            self._widths,
         )
 
     def prepare(self, device: int, aligned: bool) -> tuple[int, int, int, int, int]:

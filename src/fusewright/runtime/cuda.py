@@ -15,7 +15,7 @@ compiled for each signature.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import torch
@@ -35,6 +35,17 @@ WARP = 32
 
 LETTERS = {"i32": "i", "i64": "l", "fp64": "d"}
 """Types of numbers, as `GpuKernel` is told of them."""
+
+
+NUMBER_BYTES = {"i32": 4, "i64": 8, "fp32": 4, "fp64": 8}
+"""Bytes of numbers of the CPU that kernels are given by value."""
+
+
+def widths_of(kinds: Sequence[str]) -> bytes:
+    """What `GpuKernel` is told of tensor arguments by their types: 0 of pointers, of others the
+    bytes of the number whose value is given.
+    """
+    return bytes(0 if kind.startswith("*") else NUMBER_BYTES[kind] for kind in kinds)
 
 
 class GpuKernelFailed(FusewrightError):
@@ -80,7 +91,8 @@ class CudaKernel:
 
     def launcher(self) -> Callable[..., None]:
         """The function that is called with tensors, sizes and a number of programs."""
-        kinds = list(self.source.signature.values())[self.source.tensors :]
+        every = list(self.source.signature.values())
+        tensors, kinds = every[: self.source.tensors], every[self.source.tensors :]
         return _extension.GpuKernel(
             self.name,
             self.source.tensors,
@@ -91,6 +103,7 @@ class CudaKernel:
             eager_kernels.eager_kernel(
                 self.source.text, tuple(self.source.signature), self.source.tensors
             ),
+            widths_of(tensors),
         )
 
     def prepare(self, device: int, aligned: bool) -> tuple[int, int, int, int, int] | None:

@@ -48,6 +48,10 @@ def eager_kernel(source: str, names: Sequence[str], tensors: int) -> Callable[..
         values = dict(zip(names, arguments, strict=False))  # How many programs there are is last.
         # Nothing is recorded of it, no more than of a kernel: neither history nor versions.
         memory = {name: values[name].data for name in names[:tensors]}
+        # Numbers of the CPU, which a kernel is given by value.
+        devices = {tensor.device for tensor in memory.values()}
+        device = next((device for device in devices if device.type != "cpu"), torch.device("cpu"))
+        memory = {name: tensor.to(device) for name, tensor in memory.items()}
         with torch.no_grad():
             evaluate(parsed(), memory, {name: values[name] for name in names[tensors:]})
 

@@ -54,12 +54,13 @@ def compile_kernel(
     """Compile for CUDA compute capability `architecture` (90: H100 and H200).
 
     signature: types of the arguments, block sizes as `constexpr`. debug: keep assertions. name:
-    what profilers show. aligned: how many arguments, the first ones, are pointers to multiples of
-    16 bytes. stages: steps of a loop whose loads are on their way at a time.
+    what profilers show. aligned: among how many arguments, the first ones, all pointers are to
+    multiples of 16 bytes. stages: steps of a loop whose loads are on their way at a time.
     """
     function = load_kernel(source, folder, name)
     constants = {(function.arg_names.index(name),): size for name, size in blocks.items()}
-    attributes = {(place,): [["tt.divisibility", 16]] for place in range(aligned)}
+    pointers = [place for place, kind in enumerate(signature.values()) if kind.startswith("*")]
+    attributes = {(place,): [["tt.divisibility", 16]] for place in pointers if place < aligned}
     return triton.compile(
         ASTSource(fn=function, signature=dict(signature), constexprs=constants, attrs=attributes),
         target=GPUTarget("cuda", architecture, 32),

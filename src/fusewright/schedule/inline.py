@@ -87,6 +87,8 @@ def why_not_inline(
     analysis = nest.analysis
     if use.is_needed:
         return "it is needed in memory"
+    if any(reader.device != nest.device for reader, _, _ in use.loads):
+        return "another device is given its value"
     if any(reader.is_product for reader, _, _ in use.loads):
         return "a matrix product reads each element many times"
     if len(analysis.nodes(piece.value)) > VALUE_LIMIT:

@@ -17,7 +17,12 @@ from collections.abc import Sequence
 
 from fusewright.errors import MalformedProgram
 from fusewright.ir.program import ComputedBuffer, Program
-from fusewright.ir.verify import different_loops, require, verify_schedule
+from fusewright.ir.verify import (
+    different_loops,
+    require,
+    verify_schedule,
+    why_not_on_one_device,
+)
 from fusewright.schedule.analysis import Analysis
 from fusewright.schedule.effects import statement_effects
 from fusewright.schedule.nest import Nest, Step
@@ -75,10 +80,10 @@ def _nest(nest: Nest, program: Program) -> str | None:
         if wrong is not None:
             return wrong
     buffers = nest.analysis.buffers
-    devices = {buffers[name].layout.device for name in (*nest.written, *nest.loaded)}
-    if len(devices) > 1:
-        return f"one kernel for {' and '.join(sorted(devices))}"
-    return _own_loads(nest)
+    apart = why_not_on_one_device(
+        [buffers[name] for name in nest.written], [buffers[name] for name in nest.loaded]
+    )
+    return apart or _own_loads(nest)
 
 
 def _own_loads(nest: Nest) -> str | None:

@@ -86,7 +86,7 @@ from fusewright.wrapper.names import (
 )
 from fusewright.wrapper.native_choices import sections_of_choice
 from fusewright.wrapper.native_numbers import Numbers
-from fusewright.wrapper.shown_buffers import shown_whole
+from fusewright.wrapper.shown_buffers import given_addresses, shown_whole
 
 PRODUCTS = {"aten.mm.out": "mm", "aten.bmm.out": "bmm", "aten.addmm.out": "addmm"}
 """Operators that have an operation of their own, of floats."""
@@ -173,7 +173,7 @@ class _NativeEmitter:
                 self._kernels[line.kernel.name] = line.kernel
             if isinstance(line, DefineChoice):
                 self._choices[line.name] = line
-        by_address = {n for n, kernel in self._kernels.items() if kernel.language in LAUNCHES}
+        by_address = given_addresses(self._kernels, LAUNCHES)
         self._shown_whole = shown_whole(lines, by_address, self._choices)
         self.write_lines(lines, places)
         return NativePlan(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 
 from fusewright.ir.forms import buffers_read
+from fusewright.ir.kernel import Kernel
 from fusewright.ir.lines import (
     CallChoice,
     CallExtern,
@@ -24,6 +25,17 @@ from fusewright.ir.lines import (
 )
 from fusewright.ir.program import ReadItem, ReadSize, operand_buffers
 from fusewright.wrapper.choices import kernels_launched, launches_kernels_only
+
+
+def given_addresses(kernels: Mapping[str, Kernel], languages: Container[str]) -> set[str]:
+    """The kernels, of these languages, that are given no more of their tensors than addresses, and
+    no values of numbers.
+    """
+    return {
+        name
+        for name, kernel in kernels.items()
+        if kernel.language in languages and not kernel.takes_values
+    }
 
 
 def shown_whole(

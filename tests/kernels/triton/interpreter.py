@@ -72,6 +72,13 @@ def _keep_truth_values(splat: Callable[..., Any]) -> Callable[..., Any]:
 interpreter_builder.create_splat = _keep_truth_values(interpreter_builder.create_splat)
 
 
+def _argument(value: Any) -> Any:
+    """An argument of a kernel; the interpreter leaves a real number as it is in Python."""
+    if not isinstance(value, float):
+        return value
+    return tl.tensor(TensorHandle(np.array([value], dtype=np.float64), tl.float64), tl.float64)
+
+
 def run_program(
     text: str,
     inputs: Sequence[torch.Tensor],
@@ -84,7 +91,7 @@ def run_program(
     """The outputs of a program, its kernels interpreted; `folder` is for their sources."""
 
     def launch(kernel: TritonKernel, count: int, arguments: Sequence[Any]) -> None:
-        load_kernel(kernel.source, folder)[(count,)](*arguments)
+        load_kernel(kernel.source, folder)[(count,)](*map(_argument, arguments))
 
     return launching.run_program(
         text,

@@ -84,7 +84,12 @@ def run_group(
     count = kernel.programs.evaluate(own)
     if count:
         tensors = [memory[buffer] for buffer in names.buffers]
-        launch(kernel, count, [*tensors, *own.values(), *dict(kernel.blocks).values()])
+        kinds = [kind for _, kind in kernel.signature]
+        given = [
+            tensor if kind.startswith("*") else tensor.item()
+            for tensor, kind in zip(tensors, kinds, strict=False)
+        ]
+        launch(kernel, count, [*given, *own.values(), *dict(kernel.blocks).values()])
 
 
 def _copied_memory(tensor: torch.Tensor, device: str) -> torch.Tensor:

@@ -25,7 +25,7 @@ from fusewright.ir.index import Index, RealSymbol, Symbol, integer
 from fusewright.ir.kernel import KernelArgument
 from fusewright.ir.value import Constant, Load, Masked, Value, postorder
 from fusewright.kernels.triton.axis_form import AxisStage, axis_stages
-from fusewright.kernels.triton.operations import POINTERS, TYPES, constant_text
+from fusewright.kernels.triton.operations import NUMBER_KINDS, POINTERS, TYPES, constant_text
 from fusewright.kernels.triton.reductions import ARGUMENT, PLAIN, filled, identity_text
 from fusewright.kernels.triton.tiling import (
     Configuration,
@@ -82,7 +82,10 @@ def write(
     source = "\n".join(
         [*_imports(rows), "", "", "@triton.jit", f"def kernel({parameters}):", *rows]
     )
-    signature = [(argument.name, POINTERS[argument.dtype]) for argument in arguments]
+    signature = [
+        (name, NUMBER_KINDS[dtype] if name in writer.numbers else POINTERS[dtype])
+        for name, dtype in ((argument.name, argument.dtype) for argument in arguments)
+    ]
     signature += [(symbol.name, _size_type(symbol)) for symbol in sizes]
     signature += [(name, "constexpr") for name, _ in blocks]
     return TritonKernel(
@@ -123,7 +126,12 @@ class _KernelWriter:
         self.types = {b.name: b.layout.dtype for b in (*group.reads, *group.writes)}
         self.stages = axis_stages(group, tiling)
         self.body = Body()
-        self.values = Writer(tiling, self.local_types, self.body)
+        self.numbers = frozenset(
+            buffer.name for buffer in group.reads if buffer.layout.is_number_for(group.device)
+        )
+        """Arguments that are given by value."""
+
+        self.values = Writer(tiling, self.local_types, self.numbers, self.body)
         self.stored: set[str] = set()
         """Buffers in memory that earlier stages wrote."""
 

@@ -118,6 +118,15 @@ POINTERS: dict[DType, str] = {
 """The type of a pointer to it in a kernel's signature."""
 
 
+NUMBER_KINDS: dict[DType, str] = {
+    DType.F64: "fp64",
+    DType.F32: "fp32",
+    DType.I64: "i64",
+    DType.I32: "i32",
+}
+"""The type of a number that is given by value."""
+
+
 def operation_text(operation: str, operands: list[str], argument: DType) -> str:
     """The expression for an operation on operands of type `argument`."""
     return TEMPLATES[operation][argument.kind].format(*operands, dtype=TYPES[argument])

@@ -51,11 +51,16 @@ class Body:
 class Writer:
     """Assigns values to variables; a value that is known by name is not written again."""
 
-    def __init__(self, tiling: Tiling, local_names: Iterable[str], body: Body) -> None:
+    def __init__(
+        self, tiling: Tiling, local_names: Iterable[str], numbers: frozenset[str], body: Body
+    ) -> None:
         self.axes: dict[Symbol, TileAxis] = {axis.symbol: axis for axis in tiling.axes}
         self.outer = frozenset(tiling.outer)
         self.rank = tiling.rank
         self.local_names = frozenset(local_names)
+        self.numbers = numbers
+        """Arguments that are given by value."""
+
         self.body = body
         self.names: dict[int, str] = {}
         """The variable of each value, or the number that it is, by the value's id."""
@@ -144,6 +149,8 @@ class Writer:
                 return number_text(value.value, is_float=is_float)
             case Load(buffer=buffer, index=index) if (buffer, index) in self.locals:
                 return self.locals[buffer, index]
+            case Load(buffer=buffer) if buffer in self.numbers:
+                return buffer
             case Masked(value=Load() as load) if self.is_masked_load(value, load):
                 return self.names[id(load)]
             case Indirect():
