@@ -55,7 +55,7 @@ class Row:
     def __str__(self) -> str:
         rule, tuned = (1e3 * statistics.median(self.samples[column]) for column in MODES)
         trials = [trial for trial in self.report.trials if not trial.untried_because]
-        changed = sum(trial.outcome.winner != 0 for trial in trials)
+        changed = sum(trial.decision.winner != 0 for trial in trials)
         return (
             f"{self.model:12} {rule:10.3f} {tuned:9.3f} {self.speed:7.3f} "
             f"{self.report.seconds:9.1f} {len(trials):8} {changed:8} "

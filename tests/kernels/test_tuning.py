@@ -22,7 +22,8 @@ from fusewright.kernels.language import Candidate
 from fusewright.kernels.tuning import index_limits
 from fusewright.records import replace
 from fusewright.runtime import trials
-from fusewright.runtime.trials import OUTCOMES, Alternative, Outcome, Tuned
+from fusewright.runtime.choices import FILES
+from fusewright.runtime.trials import Alternative, Tuned, decided
 from fusewright.schedule import schedule
 
 SUM = """
@@ -84,20 +85,20 @@ def kernels(text: str, languages: Languages | None = None) -> KernelSet:
 def test_the_fastest_is_taken(timer: PlantedTimer) -> None:
     first = kernels(SUM).definitions[0]
     timer.fastest = 1
-    OUTCOMES.clear()
+    FILES.clear()
     (trial,) = (second := kernels(SUM)).tuned
     (kernel,) = second.definitions
     assert kernel.source != first.source
     assert kernel.name == trial.kernel == f"{first.name}_1"
-    assert (trial.outcome.winner, trial.outcome.gain) == (1, 2.0)
+    assert (trial.decision.winner, trial.decision.speed_up) == (1, 2.0)
     assert next(iter(second.launches.values())).kernel == kernel.name
 
 
 def test_what_is_a_little_faster_is_noise() -> None:
-    assert Outcome.of([1.0, 0.97]).winner == 0
-    assert Outcome.of([1.0, 0.5, 0.4]).winner == 2
-    assert Outcome.of([inf, 3.0]).winner == 1
-    assert Outcome.of([inf, inf]).winner == 0
+    assert decided([1.0, 0.97]).winner == 0
+    assert decided([1.0, 0.5, 0.4]).winner == 2
+    assert decided([inf, 3.0]).winner == 1
+    assert decided([inf, inf]).winner == 0
 
 
 def test_a_slow_alternative_loses() -> None:
@@ -105,8 +106,8 @@ def test_a_slow_alternative_loses() -> None:
         return lambda: sum(range(count))
 
     device = torch.device("cpu")
-    outcome = Outcome.of(trials.time_alternatives([work(50_000), work(100)], device))
-    assert outcome.winner == 1
+    decision = decided(trials.time_alternatives([work(50_000), work(100)], device))
+    assert decision.winner == 1
 
 
 def test_an_alternative_that_fails_is_left_out() -> None:
@@ -115,7 +116,7 @@ def test_an_alternative_that_fails_is_left_out() -> None:
 
     seconds = trials.time_alternatives([fails, lambda: sum(range(100))], torch.device("cpu"))
     assert seconds[0] == inf
-    assert Outcome.of(seconds).winner == 1
+    assert decided(seconds).winner == 1
 
 
 def test_a_candidate_that_does_not_compile_is_left_out(timer: PlantedTimer) -> None:
@@ -128,8 +129,8 @@ def test_a_candidate_that_does_not_compile_is_left_out(timer: PlantedTimer) -> N
 
     own: KernelLanguage = replace(language, candidates=candidates)
     (trial,) = kernels(SUM, Languages(TUNED, own)).tuned
-    assert trial.outcome.seconds[0] == inf
-    assert trial.outcome.winner == 2  # the second of those that are left
+    assert trial.decision.seconds[0] is None
+    assert trial.decision.winner == 2  # the second of those that are left
 
 
 # Arguments ----------------------------------------------------------------------------------------
@@ -197,7 +198,7 @@ def test_arguments_are_freed_before_the_next_trial(monkeypatch: pytest.MonkeyPat
     assert max(peaks) <= 1.1 * 2 * 4 * 200 * 300  # what the largest kernel reads and writes
 
 
-# Outcomes on disk ---------------------------------------------------------------------------------
+# Decisions on disk --------------------------------------------------------------------------------
 
 
 def test_a_second_compile_times_nothing(timer: PlantedTimer) -> None:
@@ -210,22 +211,12 @@ def test_a_second_compile_times_nothing(timer: PlantedTimer) -> None:
     assert second.definitions == first.definitions
 
 
-@pytest.mark.parametrize(
-    "content",
-    [b"", b"{", b"[]", b'{"format": 1}', b'{"format": 1, "seconds": [1, 2], "winner": 9}'],
-)
-def test_an_outcome_that_cannot_be_is_tried_again(timer: PlantedTimer, content: bytes) -> None:
+def test_a_decision_that_cannot_be_is_made_again(timer: PlantedTimer) -> None:
     kernels(SUM)
-    (key,) = OUTCOMES.keys_on_disk()
-    OUTCOMES.write(key, content)
+    (key,) = FILES.keys_on_disk()
+    FILES.write(key, (FILES.read(key) or b"").replace(b'"winner": 0', b'"winner": 99'))
     kernels(SUM)
     assert len(timer.asked) == 2
-
-
-def test_an_outcome_is_read_as_it_was_written() -> None:
-    outcome = Outcome(seconds=(1.0, inf, 0.5), winner=2)
-    assert Outcome.from_bytes(outcome.to_bytes(), 3) == outcome
-    assert Outcome.from_bytes(outcome.to_bytes(), 2) is None
 
 
 # Whole programs -----------------------------------------------------------------------------------
@@ -316,7 +307,7 @@ def test_results_of_other_candidates(timer: PlantedTimer, fastest: int) -> None:
     compiled = tuned(f)
     for found, wanted in zip(compiled(*arguments), f(*arguments), strict=True):
         torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
-    assert {trial.outcome.winner for trial in trials_of(compiled)} - {0}
+    assert {trial.decision.winner for trial in trials_of(compiled)} - {0}
 
 
 @pytest.mark.parametrize("mode", ["max-autotune", "max-autotune-no-cudagraphs"])

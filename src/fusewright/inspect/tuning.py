@@ -40,10 +40,11 @@ class TuningReport:
             f"{self.peak_bytes / 2**20:.1f} MiB; where not listed, the rule's choice is the fastest"
         ]
         for trial in tried:
-            if trial.outcome.winner:
-                gain = f"{trial.outcome.gain:.2f} times as fast, of {len(trial.candidates)}"
-                words = trial.candidates[trial.outcome.winner]
-                rows.append(f"  {trial.kernel}: {words} ({gain})")
+            if trial.decision.winner:
+                gain = trial.decision.speed_up
+                faster = "the first failed" if gain is None else f"{gain:.2f} times as fast"
+                words = trial.candidates[trial.decision.winner]
+                rows.append(f"  {trial.kernel}: {words} ({faster}, of {len(trial.candidates)})")
         rows += [
             f"  {trial.kernel}: not tried, since {trial.untried_because}"
             for trial in self.trials

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from fusewright.context import CompileContext
 from fusewright.ir.canonical import (
@@ -27,7 +28,9 @@ from fusewright.kernels.targets import TARGETS, Languages, Target
 from fusewright.records import record
 from fusewright.runtime.guard_pages import STRUCTURES
 from fusewright.runtime.memory_checks import MemoryChecks
-from fusewright.runtime.trials import Tuned
+
+if TYPE_CHECKING:  # Few programs are tuned.
+    from fusewright.runtime.trials import Tuned
 
 __all__ = [
     "TARGETS",

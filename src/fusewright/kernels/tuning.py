@@ -3,7 +3,7 @@
 The arguments are random tensors made for one kernel, and freed before those of the next: of its
 sizes (symbolic ones as they were when the program was captured), strides and types, indices within
 their ranges. The program itself never runs, so that a side of a condition that no input takes is
-tuned as well. What wins is the kernel that the next stages see; outcomes are kept on disk
+tuned as well. What wins is the kernel that the next stages see; decisions are kept on disk
 (`runtime.trials`).
 """
 
@@ -26,9 +26,10 @@ from fusewright.kernels.analysis import stage_values
 from fusewright.kernels.candidates import CandidateSet, KernelCandidate
 from fusewright.kernels.language import KernelLanguage
 from fusewright.runtime import trials
+from fusewright.runtime.choices import Decision, keep_decision, known_decision
 from fusewright.runtime.eager_kernels import why_eager
 from fusewright.runtime.targets import source_of
-from fusewright.runtime.trials import OUTCOMES, Outcome, Timer, Tuned
+from fusewright.runtime.trials import Timer, Tuned
 
 SEED = 0x7E57
 """Of the random arguments: trials of two processes see the same."""
@@ -55,7 +56,7 @@ class Tuner:
         one after the other.
         """
         asked = [_Trial(among, self.hints) for among in several]
-        unknown = [trial for trial in asked if trial.outcome is None]
+        unknown = [trial for trial in asked if trial.decision is None]
         functions = _load([trial.among for trial in unknown])
         for trial, own in zip(unknown, functions, strict=True):
             trial.run(own, self._time)
@@ -64,11 +65,11 @@ class Tuner:
 
 
 class _Trial:
-    """The trial of one structure; its outcome may be kept from an earlier one."""
+    """The trial of one structure; what an earlier one found may be known."""
 
     def __init__(self, among: CandidateSet, hints: Mapping[str, int | float]) -> None:
         self.among = among
-        self.outcome: Outcome | None = None
+        self.decision: Decision | None = None
         self.reason = ""
         """Why there is no trial."""
 
@@ -80,32 +81,34 @@ class _Trial:
         self._device = torch.device(among.group.device)
         count = len(among.candidates)
         if count == 1:
-            self.outcome = Outcome(seconds=(0.0,), winner=0)
+            self.decision = Decision(seconds=(0.0,), winner=0)
             return
         try:
             self._limits = index_limits(among.group)
             self._numbers = self._evaluated()
         except CannotTry as reason:
-            self.outcome = Outcome(seconds=(0.0,) * count, winner=0)
+            self.decision = Decision(seconds=(0.0,) * count, winner=0)
             self.reason = str(reason)
             return
-        kept = OUTCOMES.read(self._key())
-        if kept is not None:
-            self.outcome = Outcome.from_bytes(kept, count)
-            self.was_kept = self.outcome is not None
+        self.decision = known_decision(self._key(), self._names)
+        self.was_kept = self.decision is not None
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        return tuple(candidate.name for candidate in self.among.candidates)
 
     @property
     def winner(self) -> KernelCandidate:
-        assert self.outcome is not None
-        return self.among.candidates[self.outcome.winner]
+        assert self.decision is not None
+        return self.among.candidates[self.decision.winner]
 
     def tuned(self) -> Tuned:
         """The trial, for reports."""
-        assert self.outcome is not None
+        assert self.decision is not None
         return Tuned(
             kernel=self.winner.kernel.name,
-            candidates=tuple(candidate.name for candidate in self.among.candidates),
-            outcome=self.outcome,
+            candidates=self._names,
+            decision=self.decision,
             argument_bytes=self.bytes,
             was_kept=self.was_kept,
             untried_because=self.reason,
@@ -128,8 +131,8 @@ class _Trial:
         seconds = [float("inf")] * len(functions)
         for number, time in zip(alternatives, times, strict=True):
             seconds[number] = time
-        self.outcome = Outcome.of(seconds)
-        OUTCOMES.write(self._key(), self.outcome.to_bytes())
+        self.decision = trials.decided(seconds)
+        keep_decision(self._key(), self._names, self.decision)
 
     def _evaluated(self) -> tuple[list[int | float], list[list[int]]]:
         """The sizes of a launch, and the work of each candidate's."""
@@ -139,6 +142,8 @@ class _Trial:
             raise CannotTry("a size is not known before the program runs")
         sizes = {canonical.name: self._hints[own.name] for canonical, own in names.sizes}
         units = [candidate.units.evaluate(sizes) for candidate in self.among.candidates]
+        if self._device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+            raise CannotTry("a CUDA graph is being recorded")
         if not all(units) or any(_span(b.layout, self._hints) == 0 for b in group.writes):
             raise CannotTry("it has nothing to do")
         return list(sizes.values()), [
@@ -167,12 +172,12 @@ class _Trial:
         return tensors
 
     def _key(self) -> str:
-        """Hash of all that decides the outcome."""
+        """Hash of all that decides it."""
         sizes, units = self._numbers
         group = self.among.group
         spans = [_span(buffer.layout, self._hints) for buffer in (*group.reads, *group.writes)]
-        return trials.outcome_key(
-            trials.device_identity(self._device),
+        return trials.trial_key(
+            self._device,
             repr((sizes, units, spans)),
             *(candidate.kernel.key for candidate in self.among.candidates),
         )

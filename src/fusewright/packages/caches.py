@@ -1,4 +1,4 @@
-"""`fusewright cache`: machine code, and outcomes of tuning, that processes keep on disk for later
+"""`fusewright cache`: machine code, and which kernels won, that processes keep on disk for later
 ones: counted, removed, and carried to other machines as one file.
 """
 
@@ -9,7 +9,7 @@ from typing import Final
 
 from fusewright.errors import PackageRefused
 from fusewright.packages.container import read_package, write_package
-from fusewright.runtime import choices, cubins, llvm_engine, trials
+from fusewright.runtime import choices, cubins, llvm_engine
 from fusewright.runtime.folders import generated_folder
 from fusewright.runtime.kept_files import ROOM, KeptFiles
 from fusewright.runtime.loader import MODULE_ROOM, generated_modules
@@ -18,7 +18,6 @@ KINDS: Final[dict[str, tuple[KeptFiles, str]]] = {
     "cpu": (llvm_engine.OBJECTS, "machine code of CPU kernels"),
     "gpu": (cubins.FILES, "machine code of GPU kernels"),
     "choice": (choices.FILES, "kernels that were found to be fastest"),
-    "tuning": (trials.OUTCOMES, "outcomes of tuning"),
 }
 
 WHAT: Final = "fusewright's cache"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from fusewright.context import Note
 from fusewright.ir.group import Schedule
@@ -14,7 +14,9 @@ from fusewright.ir.program import Program
 from fusewright.native import CallPlan, TrainingCall
 from fusewright.records import field, record
 from fusewright.runtime.cuda_graphs import Replayer
-from fusewright.runtime.trials import Tuned
+
+if TYPE_CHECKING:  # Few programs are tuned.
+    from fusewright.runtime.trials import Tuned
 
 
 @record(kw_only=True)
