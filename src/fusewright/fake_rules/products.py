@@ -136,12 +136,16 @@ def resampled(x: Tensor, output_size: Sequence[int], *parameters: Any) -> Geomet
     """upsample_nearest2d and its like: on the CPU row-major, or with the channels last of images
     and volumes where their strides suggest that.
 
-    Torch's meta kernels raise TypeError where the batch has no elements.
+    Torch's meta kernels raise TypeError where the batch has no elements, and take no symbolic
+    sizes; results lie so on any device.
     """
-    if x.device.type != "cpu" or not x.dtype.is_floating_point:
+    if not x.dtype.is_floating_point:
         return None
-    if x.dtype not in (torch.float32, torch.float64) and x.numel() != 0:
-        return None
+    if not torch_compat.has_symbolic_geometry(x):
+        if x.device.type != "cpu":
+            return None
+        if x.dtype not in (torch.float32, torch.float64) and x.numel() != 0:
+            return None
     if len(output_size) != x.dim() - 2 or any(size < 1 for size in output_size):
         return None
     if any(size == 0 for size in x.shape[1:]):
@@ -153,6 +157,23 @@ def resampled(x: Tensor, output_size: Sequence[int], *parameters: Any) -> Geomet
     if suggests_channels_last(x):
         return channels_last(x.dtype, size)
     return contiguous(x.dtype, size)
+
+
+def resampled_gradient(
+    gradient: Tensor, output_size: Sequence[int], input_size: Sequence[int], *parameters: Any
+) -> Geometry:
+    """The gradient of resampling by a rule that keeps channels last, on any device: torch's meta
+    kernels take no symbolic sizes.
+    """
+    layout = channels_last if suggests_channels_last(gradient) else contiguous
+    return layout(gradient.dtype, tuple(input_size))
+
+
+def row_major_gradient(
+    gradient: Tensor, output_size: Sequence[int], input_size: Sequence[int], *parameters: Any
+) -> Geometry:
+    """The gradient of resampling by the other rules, whose results are row-major."""
+    return contiguous(gradient.dtype, tuple(input_size))
 
 
 def shuffled_pixels(x: Tensor, factor: int) -> Geometry | None:
@@ -330,6 +351,20 @@ RULES: dict[Any, Rule] = {
         upsample_nearest1d upsample_nearest2d upsample_nearest3d _upsample_nearest_exact1d
         _upsample_nearest_exact2d _upsample_nearest_exact3d upsample_linear1d upsample_bilinear2d
         upsample_trilinear3d upsample_bicubic2d _upsample_bilinear2d_aa _upsample_bicubic2d_aa
+        """,
+    ),
+    **named(
+        resampled_gradient,
+        """
+        upsample_nearest2d_backward upsample_bilinear2d_backward upsample_trilinear3d_backward
+        _upsample_bilinear2d_aa_backward
+        """,
+    ),
+    **named(
+        row_major_gradient,
+        """
+        upsample_nearest1d_backward upsample_nearest3d_backward upsample_linear1d_backward
+        upsample_bicubic2d_backward _upsample_bicubic2d_aa_backward
         """,
     ),
     **named(shuffled_pixels, "pixel_shuffle"),

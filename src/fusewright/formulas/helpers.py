@@ -65,6 +65,13 @@ def sum_over(x: Tensor, dims: Sequence[int], keep: bool = True) -> Tensor:
     return aten.sum.dim_IntList(x, list(dims), keep) if dims else x
 
 
+def share_of(count: int) -> float:
+    """1 / `count`, for each of so many elements. Where sizes depend on data there may turn out to
+    be none, and nobody reads it.
+    """
+    return 1 / torch.sym_max(count, 1)
+
+
 def is_computed(*tensors: Tensor | None) -> bool:
     """Whether all are of real floating point types, with elements."""
     return all(x is None or (x.dtype.is_floating_point and x.numel() > 0) for x in tensors)

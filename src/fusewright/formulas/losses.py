@@ -13,6 +13,7 @@ from fusewright.formulas.helpers import (
     is_computed,
     rounded,
     row,
+    share_of,
     widened,
 )
 from fusewright.formulas.table import formula
@@ -31,7 +32,7 @@ def reduce_loss(loss: Tensor, reduction: int) -> Tensor:
 
 def _mean_factor(reduction: int, x: Tensor) -> float:
     """The factor of each element in a loss."""
-    return 1 / x.numel() if reduction == 1 else 1.0
+    return share_of(x.numel()) if reduction == 1 else 1.0
 
 
 @formula(aten.mse_loss.default)

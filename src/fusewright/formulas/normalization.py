@@ -10,7 +10,15 @@ import torch
 from torch import Tensor
 
 from fusewright.fake_rules.geometry import has_memory_format
-from fusewright.formulas.helpers import as_type, aten, is_computed, rounded, sum_over, widened
+from fusewright.formulas.helpers import (
+    as_type,
+    aten,
+    is_computed,
+    rounded,
+    share_of,
+    sum_over,
+    widened,
+)
 from fusewright.formulas.table import formula
 
 
@@ -50,7 +58,7 @@ def _centred_gradient(
     g: Tensor, normal: Tensor, inverse: Tensor, dims: Sequence[int], count: int
 ) -> Tensor:
     """The gradient of x where normal = (x - mean) * inverse, taken over `dims`."""
-    share = 1 / count if type(count) is not int or count else math.inf
+    share = share_of(count)
     mean = aten.mul.Tensor(sum_over(g, dims), share)
     slope = aten.mul.Tensor(sum_over(aten.mul.Tensor(g, normal), dims), share)
     rest = aten.sub.Tensor(aten.sub.Tensor(g, mean), aten.mul.Tensor(normal, slope))
@@ -117,7 +125,7 @@ def fused_rms_norm_backward(
     if mask[0]:
         scaled = g if weight is None else aten.mul.Tensor(g, weight)
         products = sum_over(aten.mul.Tensor(scaled, normal), dims)
-        slope = aten.mul.Tensor(products, 1 / math.prod(normalized_shape))
+        slope = aten.mul.Tensor(products, share_of(math.prod(normalized_shape)))
         rest = aten.sub.Tensor(scaled, aten.mul.Tensor(normal, slope))
         dx = rounded(aten.mul.Tensor(rest, inverse), x)
     if mask[1] and weight is not None:
@@ -305,8 +313,9 @@ def native_batch_norm_backward(
     dx = dw = db = None
     if mask[0]:
         if train:
-            g = aten.sub.Tensor(g, aten.mul.Tensor(total, 1 / count))
-            g = aten.sub.Tensor(g, aten.mul.Tensor(normal, aten.mul.Tensor(products, 1 / count)))
+            share = share_of(count)
+            g = aten.sub.Tensor(g, aten.mul.Tensor(total, share))
+            g = aten.sub.Tensor(g, aten.mul.Tensor(normal, aten.mul.Tensor(products, share)))
         factor = by_inverse
         if weight is not None:
             factor = aten.mul.Tensor(factor, _by_channel(weight, x))

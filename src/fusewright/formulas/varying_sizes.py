@@ -7,12 +7,15 @@ cover a call, which then makes the sizes constants.
 
 from __future__ import annotations
 
-from itertools import chain
-from typing import Any
+from collections.abc import Sequence
+from itertools import chain, repeat
+from typing import Any, Final
 
 import torch
 from torch import Tensor
 
+from fusewright import torch_compat
+from fusewright.formulas.helpers import Operator, aten
 from fusewright.formulas.table import When, formula
 
 
@@ -92,3 +95,46 @@ def corrcoef(x: Tensor) -> Any:
         return result / result
     deviations = result.diagonal().sqrt()
     return (result / deviations.unsqueeze(1) / deviations).clip(-1, 1)
+
+
+_WEIGHING: Final = {
+    ("linear", False): aten.upsample_linear1d.default,
+    ("bilinear", False): aten.upsample_bilinear2d.default,
+    ("bilinear", True): aten._upsample_bilinear2d_aa.default,
+    ("trilinear", False): aten.upsample_trilinear3d.default,
+    ("bicubic", False): aten.upsample_bicubic2d.default,
+    ("bicubic", True): aten._upsample_bicubic2d_aa.default,
+}
+"""The operators that resample by weighing neighbours, by mode, and by whether they smooth first."""
+
+
+@formula(torch.nn.functional.interpolate, torch.nn.functional.upsample, when=When.VARYING_SIZE)
+def interpolate(
+    input: Tensor,
+    size: int | Sequence[int] | None = None,
+    scale_factor: float | Sequence[float] | None = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
+    recompute_scale_factor: bool | None = None,
+    antialias: bool = False,
+) -> Any:
+    """`torch.nn.functional.interpolate`, by the operator that eager calls: where torch writes it in
+    others it subtracts neighbours, and gives NaN beside an infinite one. Torch has checked the
+    arguments.
+    """
+    operator: Operator | None = _WEIGHING.get((mode, antialias))
+    if operator is None or recompute_scale_factor:
+        return NotImplemented
+    count = input.dim() - 2
+    factors: Any = _one_each(scale_factor, count)
+    sizes: Any = _one_each(size, count)
+    if size is None:
+        pairs = zip(input.shape[2:], factors, strict=True)
+        sizes = [torch.sym_int(length * factor) for length, factor in pairs]
+    with torch_compat.without_python_kernels():
+        return operator(input, sizes, bool(align_corners), *factors)
+
+
+def _one_each(value: Any, count: int) -> list[Any]:
+    """A number, or None, for each of `count` dimensions, which may share one."""
+    return list(value) if isinstance(value, Sequence) else list(repeat(value, count))

@@ -10,7 +10,7 @@ from fusewright.ir.index import Index, RealSymbol, Symbol, integer
 from fusewright.ir.sizes import SizeFact
 from fusewright.symbolic.facts import ShapeFacts
 from fusewright.symbolic.nodes import free_symbols, index_of
-from fusewright.symbolic.real import Operand, Real, evaluate, with_indices
+from fusewright.symbolic.real import Operand, Real, evaluate, free_in_real, with_indices
 
 Size = int | torch.SymInt
 
@@ -50,9 +50,24 @@ class SizeTable:
         while f"f{place}" in self.facts:
             place += 1
         symbol = symbol or RealSymbol(f"f{place}")
-        hint = evaluate(number, self._numbers.hints)
-        self.facts.setdefault(symbol.name, SizeFact(symbol, hint))
+        self.facts.setdefault(symbol.name, SizeFact(symbol, self._hint(number)))
         return symbol
+
+    def _hint(self, number: Operand) -> float:
+        """The number for what was seen when compiling, and for likely sizes where those depend on
+        data; 1 where it is undefined for those.
+        """
+        facts = self._numbers
+        likely = {
+            fact.symbol.name: fact.hint
+            for symbol in free_in_real(number)
+            if facts.is_of_data(symbol)
+            for fact in facts.size_facts(symbol.index)
+        }
+        try:
+            return evaluate(number, {**facts.hints, **likely})
+        except (ArithmeticError, ValueError):
+            return 1.0
 
     def use(self, number: Index) -> Index:
         """`number`, which is read to compute a real number."""

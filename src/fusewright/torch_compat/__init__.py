@@ -125,6 +125,11 @@ def python_kernels() -> AbstractContextManager[None]:
     return dispatch.enable_python_dispatcher()  # type: ignore[no-any-return]
 
 
+def without_python_kernels() -> AbstractContextManager[Any]:
+    """Inside `python_kernels`, the operators as they are in C++."""
+    return torch._C._DisablePythonDispatcher()  # type: ignore[no-any-return]
+
+
 def storage_key(tensor: torch.Tensor) -> int:
     """A number shared by exactly the living tensors that share one storage; works on the meta
     device.
