@@ -40,6 +40,7 @@ from fusewright.ir.lines import (
 from fusewright.ir.program import (
     CallOperator,
     CallSubprogram,
+    CallUserKernel,
 )
 from fusewright.ir.text import print_schedule
 from fusewright.ir.text_kernels import print_kernel
@@ -65,6 +66,7 @@ from fusewright.schedule.recording import why_not_recorded, written_inputs
 from fusewright.schedule.traffic import group_traffic
 from fusewright.torch_compat import is_autocast_on
 from fusewright.torch_compat.distributed import active_bucket_limits
+from fusewright.user_kernels import UserKernelOnCopies
 from fusewright.wrapper import (
     Flow,
     PythonModule,
@@ -272,7 +274,7 @@ def _generate(
 
     inner = _Subprograms(context, language, prefix, slots)
     for node in graph.graph.nodes:  # Conditions and loops go through the same stages.
-        if isinstance(node.target, (ControlFlowCall, EagerCall, LoopCall)):
+        if isinstance(node.target, _Subprograms.TARGETS):
             with context.stage("subprograms"):
                 inner.add(node)
 
@@ -299,7 +301,9 @@ def _generate(
 
 
 class _Subprograms:
-    """The conditions, loops and formulas of gradients in a graph."""
+    """The conditions, loops, formulas of gradients and kernels of the program's in a graph."""
+
+    TARGETS = (ControlFlowCall, EagerCall, LoopCall, UserKernelOnCopies)
 
     def __init__(
         self,
@@ -326,6 +330,9 @@ class _Subprograms:
         stands.
         """
         target: Any = node.target
+        if isinstance(target, UserKernelOnCopies):
+            self.constants[self._prefix + node.name] = target.call
+            return
         if isinstance(target, EagerCall):
             self.constants[self._prefix + node.name] = target
             return
@@ -498,7 +505,7 @@ def _record(
             launches.append(
                 KernelCall(kernel=name, bytes_read=traffic.read, bytes_written=traffic.written)
             )
-    calls = (work for work in schedule.works if isinstance(work, CallOperator | CallSubprogram))
+    calls = (work for work in schedule.works if isinstance(work, _CALLS))
     return Record(
         program=schedule.program,
         schedule=schedule,
@@ -518,6 +525,15 @@ def _record(
     )
 
 
-def _call_name(call: CallOperator | CallSubprogram) -> str:
-    """The name of a library call in reports."""
-    return call.operator if isinstance(call, CallOperator) else f"subprogram.{call.name}"
+_CALLS = CallOperator | CallSubprogram | CallUserKernel
+
+
+def _call_name(call: CallOperator | CallSubprogram | CallUserKernel) -> str:
+    """The name in reports of a call of what this compiler did not write."""
+    match call:
+        case CallOperator(operator=operator):
+            return operator
+        case CallSubprogram(name=name):
+            return f"subprogram.{name}"
+        case CallUserKernel(name=name):
+            return f"triton.{name}"

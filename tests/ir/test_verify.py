@@ -48,6 +48,7 @@ def test_lines(text: str) -> str:
         lines.CallExtern(
             operator="torch.add(x, 1)", arguments=(), keywords=(), results=(), is_tuple=False
         ),
+        lines.CallUserTriton(name="f(x); g", arguments=()),
         lines.CallProgram(name="f if x else g", arguments=(), results=()),
         lines.CallProgram(name="f", arguments=(), results=("y = x; z",)),
         lines.Free(name="x; y"),

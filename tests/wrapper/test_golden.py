@@ -6,7 +6,7 @@ from torch import Tensor, zeros
 
 from fusewright.config import Options
 from fusewright.ir.forms import print_lines
-from fusewright.ir.lines import CallProgram, DefineKernel, TakeConstant
+from fusewright.ir.lines import CallProgram, CallUserTriton, DefineKernel, TakeConstant
 from fusewright.ir.parse_forms import parse_lines
 from fusewright.ir.verify_lines import verify_lines
 from fusewright.runtime.native_plan import NativePlan
@@ -85,7 +85,9 @@ def test_fx_graph(text: str) -> str:
     kernels = {line.kernel.name: print for line in lines if isinstance(line, DefineKernel)}
     kernels |= dict.fromkeys(choices_in(lines), print)
     constants = {line.buffer.name: zeros(()) for line in lines if isinstance(line, TakeConstant)}
-    constants |= {line.name: print for line in lines if isinstance(line, CallProgram)}
+    constants |= {
+        line.name: print for line in lines if isinstance(line, CallProgram | CallUserTriton)
+    }
     module = emit_fx(lines, kernels, constants)
     module.graph.lint()
     module.graph.eliminate_dead_code()

@@ -51,7 +51,9 @@ def dependents(graph: fx.Graph, nodes: Iterable[fx.Node]) -> set[fx.Node]:
 
 def has_effect(node: fx.Node) -> bool:
     """Whether a node does something beside its results."""
-    return isinstance(node.target, OpOverload) and torch_compat.has_effect(node.target)
+    if isinstance(node.target, OpOverload):
+        return torch_compat.has_effect(node.target)
+    return getattr(node.target, "has_effect", False)
 
 
 def is_wanted(node: fx.Node) -> bool:

@@ -33,6 +33,7 @@ from fusewright.fake import FakeMode
 from fusewright.fake_rules.geometry import known_equal, same_sizes
 from fusewright.operators import OperatorKind, facts, operator_named
 from fusewright.torch_compat import OpOverload
+from fusewright.user_kernels import LAID_OUT, UserKernelOnCopies
 
 aten = torch.ops.aten
 
@@ -123,7 +124,15 @@ class Functionalizer:
             node.meta["reads_moved"] = True
         node.args = fx.node.map_arg(node.args, self.current)
         node.kwargs = fx.node.map_arg(node.kwargs, self.current)
+        if isinstance(node.target, UserKernelOnCopies):
+            node.args = tuple(map(self._lying_as, node.args, node.meta[LAID_OUT]))
         self._values[node] = (node, self._versions.get(self.root(node), 0))
+
+    def _lying_as(self, argument: Any, like: torch.Tensor | None) -> Any:
+        """An argument, copied where it does not lie as a call expects it."""
+        if like is None or same_sizes(argument.meta["val"].stride(), like.stride()):
+            return argument
+        return self._laid_out(argument, like)
 
     def _is_moved(self, node: fx.Node) -> bool:
         """Whether a tensor lies elsewhere: a library call that reads it lays out its result as that

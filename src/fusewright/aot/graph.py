@@ -13,6 +13,7 @@ from torch import fx
 from fusewright.aot.specs import GeometryChange, ResultSpec, StorageBase
 from fusewright.aot.symbols import SymbolNodes
 from fusewright.records import field, record
+from fusewright.user_kernels import UserKernelOnCopies
 
 
 @record(slots=False)
@@ -76,9 +77,16 @@ class AtenGraph:
 
     @property
     def programs(self) -> dict[str, Callable[..., Any]]:
-        """By name of its node: what runs a condition, loop or eager call by eager operators."""
-        nodes = self.graph.nodes
-        return {node.name: node.target for node in nodes if hasattr(node.target, "graphs")}
+        """By name of its node: what runs a condition, loop or eager call by eager operators, or
+        launches a kernel of the program's in its memory.
+        """
+        targets = {
+            node.name: node.target for node in self.graph.nodes if hasattr(node.target, "graphs")
+        }
+        return {
+            name: target.call if isinstance(target, UserKernelOnCopies) else target
+            for name, target in targets.items()
+        }
 
     @property
     def outputs(self) -> tuple[Any, ...]:

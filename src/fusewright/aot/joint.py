@@ -48,6 +48,7 @@ from fusewright.errors import RaisesInBackward, Unsupported
 from fusewright.fake import FakeMode
 from fusewright.formulas import Formula
 from fusewright.records import field, record, replace
+from fusewright.user_kernels import noting_launches
 
 aten = torch.ops.aten
 
@@ -285,6 +286,7 @@ def _trace_backward(
             recorder,
             torch.autograd.set_multithreading_enabled(False),
             located_errors(recorder, "a gradient"),
+            noting_launches(),
             _telling_what_eager_raises(recorder),
         ):
             own = [fakes[number] for number in reach.outputs]

@@ -25,6 +25,7 @@ import torch
 from torch import fx
 
 from fusewright import torch_compat
+from fusewright.aot.dead_code import has_effect
 from fusewright.aot.eager_calls import EagerCall
 from fusewright.aot.functionalize import view_source
 from fusewright.aot.joint import JointGraph
@@ -64,7 +65,7 @@ class Cost(IntEnum):
 def _draws(graph: fx.Graph) -> bool:
     """Whether a graph draws random numbers, or has another effect."""
     for node in graph.nodes:
-        if isinstance(node.target, OpOverload) and torch_compat.has_effect(node.target):
+        if has_effect(node):
             return True
         if any(_draws(subgraph.graph) for subgraph in getattr(node.target, "graphs", ())):
             return True
@@ -209,8 +210,8 @@ class _Chooser:
             return Cost.FREE
         if isinstance(node.target, EagerCall) and "checkpoint" not in node.meta:
             return Cost.LIBRARY
-        in_region = "checkpoint" in node.meta and not any(
-            _draws(subgraph.graph) for subgraph in graphs
+        in_region = "checkpoint" in node.meta and not (
+            has_effect(node) or any(_draws(subgraph.graph) for subgraph in graphs)
         )
         return Cost.FREE if in_region else Cost.FORBIDDEN
 

@@ -51,6 +51,7 @@ from fusewright.operators import OperatorKind, facts
 from fusewright.symbolic.nodes import SYMBOLIC, symbolic_int
 from fusewright.symbolic.relations import indicator_index
 from fusewright.torch_compat import OpOverload, TorchDispatchMode
+from fusewright.user_kernels import LAID_OUT, UserKernelCall, UserKernelOnCopies
 
 aten = torch.ops.aten
 
@@ -320,6 +321,28 @@ class Recorder(TorchDispatchMode):
         for target, value in zip(targets, values[count:], strict=True):
             self._record_copy(target, value)
         return twin.result(op, args, kwargs, values[:count])
+
+    def note_user_kernel(self, call: UserKernelCall, operands: Sequence[Any]) -> None:
+        """Record a launch of the program's own kernel, as a call on copies, and a copy of each into
+        the tensor that is written to. Autograd is not told, as it is not in eager.
+        """
+        tensors = [operand for operand in operands if isinstance(operand, torch.Tensor)]
+        if any(torch_compat.unwrapped(tensor) is not tensor for tensor in tensors):
+            raise UnsupportedOperator(f"{call} inside of a transform of torch.func")
+        targets = [operands[number] for number in call.written]
+        results = tuple([self._like(target) for target in targets])
+        node = self.record_call(UserKernelOnCopies(call), tuple(operands), {}, results)
+        node.meta[LAID_OUT] = tuple(
+            [self._like(one) if isinstance(one, torch.Tensor) else None for one in operands]
+        )
+        for target, value in zip(targets, results, strict=True):
+            self._record_copy(target, value)
+
+    def _like(self, tensor: torch.Tensor) -> Any:
+        """A fake of its own that lies as another does, and is no part of the program."""
+        options = {"dtype": tensor.dtype, "device": tensor.device}
+        extents = tensor.shape, tensor.stride()
+        return self.fakes.dispatch(aten.empty_strided.default, extents, options)
 
     def _record_copy(self, target: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
         if not shows_repeated(target):  # a fill, say, may write to such a tensor, a copy may not

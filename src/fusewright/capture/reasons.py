@@ -149,7 +149,7 @@ OUTSIDE_WORLD: Final = Reason(
 TRITON_KERNEL: Final = Reason(
     name="triton-kernel",
     what="a launch of the Triton kernel `{kernel}`",
-    why="capture cannot see what the kernel writes",
+    why="{detail}",
     remedy="make the launch a custom operator (torch.library.custom_op): that stays in the graph",
 )
 INTERNAL_ERROR: Final = Reason(

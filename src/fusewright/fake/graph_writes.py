@@ -14,6 +14,7 @@ from torch import fx
 from fusewright import torch_compat
 from fusewright.containers import tensors
 from fusewright.fake.tensor import FakeTensor
+from fusewright.user_kernels import UserKernelCall
 
 
 def _is_special_write(name: str) -> bool:
@@ -84,6 +85,9 @@ def any_is_seen_through(graph: fx.Graph, copies: Sequence[tuple[FakeTensor, Fake
 
 def _written(node: fx.Node) -> Sequence[fx.Node]:
     """The tensors that a writing call may write to: a method, to its own tensor."""
+    if isinstance(node.target, UserKernelCall):
+        nodes = [node.args[number] for number in node.target.written]
+        return [target for target in nodes if isinstance(target, fx.Node)]
     return node.all_input_nodes[:1] if node.op == "call_method" else node.all_input_nodes
 
 
@@ -122,6 +126,8 @@ def _name_writes(name: str) -> bool:
 def _function_may_write(function: Callable[..., Any], node: fx.Node) -> bool:
     if isinstance(function, torch_compat.OpOverload):
         return bool(torch_compat.written_arguments(function))
+    if isinstance(function, UserKernelCall):
+        return bool(function.written)
     if function in _PURE_FUNCTIONS:
         return False
     module = getattr(function, "__module__", None) or ""

@@ -21,6 +21,7 @@ from fusewright.fake_rules.geometry import extent
 from fusewright.formulas import When, formula_of_call, written_out
 from fusewright.symbolic.facts import ShapeFacts
 from fusewright.torch_compat import TorchDispatchMode
+from fusewright.user_kernels import UserKernelCall
 
 
 class SymbolsBegin(Exception):
@@ -289,6 +290,10 @@ class FakeMode(TorchDispatchMode):
             raise UnsupportedOperator("a quantised tensor cannot be traced")
         self._meet(device)
         return FakeTensor(meta, device, self, False, storage_bytes)
+
+    def note_user_kernel(self, call: UserKernelCall, operands: Sequence[Any]) -> None:
+        """Take note of a launch on fakes: it writes to memory, and gives nothing."""
+        self.writes.note(torch_compat.unwrapped(operands[number]) for number in call.written)
 
     def _meet(self, device: torch.device) -> None:
         self.meets_gpu = self.meets_gpu or device.type == torch_compat.cuda.TYPE

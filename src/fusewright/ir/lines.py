@@ -261,6 +261,22 @@ class CallProgram:
 
 
 @record(kw_only=True)
+class CallUserTriton:
+    """A launch, by Triton, of a kernel that the program wrote, with its own grid and constants, by
+    its name among the constants.
+    """
+
+    form = "user kernel {name:word}{arguments:arguments} [writes {writes:all_written}]"
+
+    name: str
+    arguments: tuple[Operand, ...]
+    writes: tuple[str, ...] = ()
+    """The buffers among the arguments that it may write to."""
+
+    origins: tuple[Origin, ...] = field(default=(), compare=False)
+
+
+@record(kw_only=True)
 class Block:
     """Lines with names of their own that a condition or loop runs, each time on a list of values
     from which its inputs are taken by their positions. Kernels and devices are those of the lines
@@ -432,6 +448,7 @@ Line = (
     | CallExtern
     | CallExternOut
     | CallProgram
+    | CallUserTriton
     | Conditional
     | WhileLoop
     | ScanLoop

@@ -324,7 +324,7 @@ def read_statement(reader: Reader) -> Statement:
     line = reader.next()
     cursor = reader.cursor(line)
     outputs = read_outputs(cursor, reader)
-    if not outputs or cursor.at("extern", "subprogram"):
+    if not outputs or cursor.at("extern", "subprogram", "unfilled"):
         reader.position -= 1
         statement: RowStatement = read_row(reader, get_args(RowStatement))
         return statement

@@ -320,6 +320,40 @@ class CallSubprogram:
 
 
 @record(kw_only=True)
+class UnfilledMemory:
+    """New memory that nothing has been written to yet."""
+
+    form = "{outputs:outputs}unfilled"
+
+    outputs: tuple[Buffer, ...]
+
+
+@record(kw_only=True)
+class CallUserKernel:
+    """A launch of a Triton kernel that the program wrote, which takes its tensors as they lie in
+    memory.
+    """
+
+    form = (
+        "user kernel {name:word}{arguments:arguments} [mutates {mutates:all_written}]"
+        " [effect{has_effect:flag}]"
+    )
+    outputs = ()
+
+    name: str
+    """The name among the constants of what launches it."""
+
+    arguments: tuple[Operand, ...]
+    mutates: tuple[str, ...] = ()
+    """Names of buffers whose memory the kernel writes to."""
+
+    has_effect: bool = False
+    """Whether it does something else, such as to print; such calls keep their order."""
+
+    origins: tuple[Origin, ...] = field(default=(), compare=False)
+
+
+@record(kw_only=True)
 class ComputeNumber:
     """A real number computed from numbers; what follows may depend on it."""
 
@@ -390,7 +424,9 @@ class CopyBack:
 
 NumberStatement = ComputeNumber | ReadSize | ReadItem
 LibraryCall = CallOperator | CallSubprogram
-RowStatement = LibraryCall | NumberStatement | CheckFact | CopyBack
+RowStatement = (
+    LibraryCall | UnfilledMemory | CallUserKernel | NumberStatement | CheckFact | CopyBack
+)
 """Statements without a body; each has a `form` (`ir/forms.py`)."""
 
 Statement = ComputedBuffer | RowStatement

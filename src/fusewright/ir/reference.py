@@ -24,6 +24,7 @@ from fusewright.ir.program import (
     BufferReference,
     CallOperator,
     CallSubprogram,
+    CallUserKernel,
     CheckFact,
     ComputedBuffer,
     ComputeNumber,
@@ -41,6 +42,7 @@ from fusewright.ir.program import (
     RowStatement,
     Scan,
     Scatter,
+    UnfilledMemory,
     ViewReference,
 )
 from fusewright.ir.value import (
@@ -223,6 +225,11 @@ class Evaluation:
                     if place is not None:
                         buffer = statement.outputs[place]
                         self.adopt(buffer, self._with_layout(name, buffer, tensor))
+            case UnfilledMemory(outputs=outputs):
+                for buffer in outputs:
+                    self.allocate(buffer)
+            case CallUserKernel(name=name, arguments=arguments):
+                programs[name](*map(self.operand, arguments))
             case CallSubprogram(name=name):
                 raise NotImplementedError(f"the reference does not run the subprogram {name}")
 

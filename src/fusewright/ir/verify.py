@@ -73,6 +73,7 @@ from fusewright.ir.program import (
     BufferReference,
     CallOperator,
     CallSubprogram,
+    CallUserKernel,
     CheckFact,
     ComputedBuffer,
     ComputeNumber,
@@ -296,6 +297,10 @@ def _verify_statement(
             require(reason or _operand(source, defined, sizes), rows)
         case CallOperator() | CallSubprogram():
             require(_call(statement, defined, sizes), rows)
+        case CallUserKernel():
+            unknown = [name for name in statement.mutates if name not in defined]
+            require(f"{unknown[0]} is not defined" if unknown else None, rows)
+            require(_operand(ListOf(statement.arguments), defined, sizes), rows)
         case ComputeNumber() | ReadSize() | ReadItem() | CheckFact():
             operands: list[Operand] = [BufferReference(name) for name in buffers_read(statement)]
             operands += indices_in(statement)

@@ -34,9 +34,11 @@ from fusewright.lower.extern import call_extern, operand
 from fusewright.lower.factories import constant
 from fusewright.lower.families import RULES, VIEWS
 from fusewright.lower.promotion import from_torch
+from fusewright.lower.user_kernels import launch_user_kernel
 from fusewright.opaque import BUFFERS, Opaque, is_number
 from fusewright.operators import facts
 from fusewright.records import replace
+from fusewright.user_kernels import LAID_OUT, UserKernelOnCopies
 
 COPY_BACK = "aten.copy_.default"
 """The one operator that may write to a graph input: its mutation, made visible."""
@@ -225,6 +227,10 @@ class _Lowering:
             ),
             origin=_origin(name, node),
         )
+        if isinstance(node.target, UserKernelOnCopies):
+            likes = node.meta[LAID_OUT]
+            layouts = [None if like is None else self.layout(like, node) for like in likes]
+            return launch_user_kernel(call, node, node.target.call, arguments, layouts)
         if is_nothing(call, meta):
             if operator_name(name) in MAY_RAISE and picks_by(arguments):
                 return call_extern(call, node, arguments, keywords)

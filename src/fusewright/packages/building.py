@@ -39,7 +39,7 @@ from fusewright.ir.forms import (
 )
 from fusewright.ir.index import Atom, Index, Symbol
 from fusewright.ir.kernel import Kernel, TritonFacts
-from fusewright.ir.lines import CallProgram, DefineDevice, DefineKernel, Line
+from fusewright.ir.lines import CallProgram, CallUserTriton, DefineDevice, DefineKernel, Line
 from fusewright.ir.relations import Relation
 from fusewright.packages.constants import constant_row
 from fusewright.packages.container import Section, write_package
@@ -617,6 +617,9 @@ def _refuse_lines(lines: Sequence[Line], place: Location) -> None:
         if isinstance(line, CallProgram):
             what = f"the call {line.name}, which runs as Python, of which packages hold none"
             raise Unsupported(what, place, "leave its gradient out of the packaged function")
+        if isinstance(line, CallUserTriton):
+            what = f"the Triton kernel {line.name}, which a package does not hold"
+            raise Unsupported(what, place, "leave its launch out of the packaged function")
         for block in blocks_of(line):
             _refuse_lines(block.lines, place)
 

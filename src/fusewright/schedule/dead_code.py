@@ -20,6 +20,7 @@ from fusewright.ir.program import (
     Program,
     Scatter,
     Statement,
+    UnfilledMemory,
 )
 from fusewright.ir.raising import library_call_may_raise
 from fusewright.records import replace
@@ -60,6 +61,8 @@ def _has_effect(statement: Statement, analysis: Analysis) -> bool:
     match statement:
         case CallOperator(operator=operator, mutates=mutates, has_effect=has_effect):
             return bool(mutates) or has_effect or library_call_may_raise(operator)
+        case UnfilledMemory():
+            return False
         case ComputedBuffer(body=Scatter() as body):
             return any(map(analysis.may_raise, (*body.indirect, body.value)))
         case ComputedBuffer(body=body):

@@ -7,6 +7,7 @@ from fusewright.ir.group import Group, StepWork
 from fusewright.ir.program import (
     CallOperator,
     CallSubprogram,
+    CallUserKernel,
     CheckFact,
     NumberStatement,
     Program,
@@ -61,6 +62,8 @@ def has_other_effect(statement: RowStatement) -> bool:
     """Whether a statement draws random numbers, checks something, or may do either."""
     match statement:
         case CallOperator(has_effect=has_effect):
+            return has_effect
+        case CallUserKernel(has_effect=has_effect):
             return has_effect
         case _:
             return isinstance(statement, CallSubprogram)

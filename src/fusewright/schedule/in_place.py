@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fusewright.ir.group import Group, StepWork, action_roots
-from fusewright.ir.program import Buffer, CopyBack, Program
+from fusewright.ir.program import Buffer, CopyBack, Program, UnfilledMemory
 from fusewright.ir.raising import value_may_raise
 from fusewright.ir.value import postorder
 from fusewright.schedule.analysis import Analysis
@@ -52,7 +52,7 @@ def may_raise(work: StepWork) -> bool:
             roots = [root for stage in work.stages for root in action_roots(*stage.actions)]
             return any(value_may_raise(value) for value in postorder(tuple(roots)))
         case _:
-            return not isinstance(work, CopyBack)
+            return not isinstance(work, CopyBack | UnfilledMemory)
 
 
 def _is_same_place(written: Buffer, target: Buffer) -> bool:

@@ -15,7 +15,7 @@ from fusewright.ir.group import (
     kept_buffers,
 )
 from fusewright.ir.index import Index
-from fusewright.ir.program import Buffer, CallOperator, Layout, Program
+from fusewright.ir.program import Buffer, CallOperator, Layout, Program, UnfilledMemory
 from fusewright.ir.value import Masked
 from fusewright.schedule.analysis import Analysis
 from fusewright.schedule.effects import buffers_used, output_buffers
@@ -68,6 +68,8 @@ def _owned_buffers(program: Program, works: Sequence[StepWork]) -> set[str]:
     owned = {buffer.name for work in works if isinstance(work, Group) for buffer in work.writes}
     aliased: set[str] = set()
     for work in works:
+        if isinstance(work, UnfilledMemory):
+            owned.update(buffer.name for buffer in work.outputs)
         if isinstance(work, CallOperator):
             if work.out_operator or work.gives_new_memory:
                 owned.update(buffer.name for buffer in work.outputs)

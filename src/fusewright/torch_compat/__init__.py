@@ -130,6 +130,13 @@ def without_python_kernels() -> AbstractContextManager[Any]:
     return torch._C._DisablePythonDispatcher()  # type: ignore[no-any-return]
 
 
+def current_dispatch_mode() -> Any:
+    """The innermost dispatch mode of this thread; None without one."""
+    if not torch._C._len_torch_dispatch_stack():
+        return None
+    return _python_dispatch._get_current_dispatch_mode()
+
+
 def storage_key(tensor: torch.Tensor) -> int:
     """A number shared by exactly the living tensors that share one storage; works on the meta
     device.

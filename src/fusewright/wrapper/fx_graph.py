@@ -34,6 +34,7 @@ from fusewright.ir.lines import (
     CallExternOut,
     CallKernel,
     CallProgram,
+    CallUserTriton,
     CheckNan,
     Conditional,
     CopyInto,
@@ -221,6 +222,13 @@ class _FxEmitter:
         arguments = tuple(map(self._operand, line.arguments))
         node = self._note(self.graph.call_module(line.name, arguments))
         self._unpack(node, line.results)
+
+    def call_user_triton(self, line: CallUserTriton) -> None:
+        if not hasattr(self.root, line.name):
+            self.root.add_module(line.name, ProgramModule(self._constants[line.name]))
+        self.origins = line.origins
+        arguments = tuple(map(self._operand, line.arguments))
+        self._note(self.graph.call_module(line.name, arguments))
 
     def conditional(self, line: Conditional) -> None:
         then, other = (self._kernels[block.name] for block in (line.then, line.other))
@@ -428,6 +436,7 @@ _METHODS: dict[type, Callable[[_FxEmitter, Any], None]] = {
     CallExtern: _FxEmitter.call_extern,
     CallExternOut: _FxEmitter.call_extern_out,
     CallProgram: _FxEmitter.call_program,
+    CallUserTriton: _FxEmitter.call_user_triton,
     Conditional: _FxEmitter.conditional,
     WhileLoop: _FxEmitter.while_loop,
     ScanLoop: _FxEmitter.scan,

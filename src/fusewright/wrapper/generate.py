@@ -15,6 +15,7 @@ from fusewright.ir.lines import (
     CallExternOut,
     CallKernel,
     CallProgram,
+    CallUserTriton,
     CopyInto,
     DefineChoice,
     DefineKernel,
@@ -33,12 +34,14 @@ from fusewright.ir.program import (
     BufferReference,
     CallOperator,
     CallSubprogram,
+    CallUserKernel,
     CheckFact,
     ComputeNumber,
     CopyBack,
     Program,
     ReadItem,
     ReadSize,
+    UnfilledMemory,
 )
 from fusewright.records import replace
 from fusewright.wrapper.devices import name_devices
@@ -82,6 +85,16 @@ def generate_lines(
             case (ComputeNumber() | ReadSize() | ReadItem()) as statement:
                 unknown.discard(statement.name)
                 lines += [statement, *_with_known_layouts([], unknown, waiting)]
+            case UnfilledMemory(outputs=outputs):
+                lines += [Allocate(buffer=buffer) for buffer in outputs]
+            case CallUserKernel() as call:
+                launch = CallUserTriton(
+                    name=call.name,
+                    arguments=call.arguments,
+                    writes=call.mutates,
+                    origins=call.origins,
+                )
+                lines.append(launch)
             case CheckFact() as statement:
                 lines.append(statement)
             case CopyBack(target=target, source=source):

@@ -31,6 +31,7 @@ from fusewright.ir.lines import (
     CallExternOut,
     CallKernel,
     CallProgram,
+    CallUserTriton,
     CheckNan,
     Conditional,
     CopyInto,
@@ -259,6 +260,14 @@ def _work(
                 name=line.name,
                 before=_arguments(line.arguments, ()),
                 after=_buffers(_used(line.results)),
+                origins=line.origins,
+            )
+        case CallUserTriton():
+            given = _arguments(line.arguments, ())
+            return ObservedWork(
+                name=line.name,
+                before=tuple(pair for pair in given if pair[0] not in unwritten),
+                after=_buffers(line.writes),
                 origins=line.origins,
             )
         case Conditional() | WhileLoop() | ScanLoop():

@@ -24,6 +24,7 @@ from fusewright.ir.lines import (
     CallExtern,
     CallExternOut,
     CallProgram,
+    CallUserTriton,
     Conditional,
     DefineChoice,
     Free,
@@ -83,6 +84,7 @@ def plan_memory(lines: Sequence[Line], hints: Mapping[str, int | float]) -> tupl
                 CallExtern()
                 | CallExternOut()
                 | CallProgram()
+                | CallUserTriton()
                 | Conditional()
                 | WhileLoop()
                 | ScanLoop()

@@ -31,6 +31,7 @@ from fusewright.ir.lines import (
     CallExternOut,
     CallKernel,
     CallProgram,
+    CallUserTriton,
     CheckNan,
     Conditional,
     CopyInto,
@@ -67,10 +68,7 @@ from fusewright.ir.program import (
 )
 from fusewright.operators import facts
 from fusewright.records import replace
-from fusewright.runtime.calling import (
-    CallingOrder,
-    SymbolSource,
-)
+from fusewright.runtime.calling import CallingOrder, SymbolSource
 from fusewright.runtime.native_plan import NativePlan, Operation
 from fusewright.wrapper.choices import expand
 from fusewright.wrapper.dispatched import DispatchedCall, dispatched_call
@@ -405,6 +403,9 @@ class _NativeEmitter:
         path = constant_path(self._prefix + line.name)
         self._unpack(self._call_function(path, line.arguments, (), True), line.results)
 
+    def call_user_triton(self, line: CallUserTriton) -> None:
+        self._call_function(constant_path(self._prefix + line.name), line.arguments, (), False)
+
     def conditional(self, line: Conditional) -> None:
         predicate = self._operand(line.predicate)
         arguments = [self._operand(argument) for argument in line.arguments]
@@ -685,6 +686,7 @@ _METHODS: dict[type, Callable[[_NativeEmitter, Any], None]] = {
     CallExtern: _NativeEmitter.call_extern,
     CallExternOut: _NativeEmitter.call_extern_out,
     CallProgram: _NativeEmitter.call_program,
+    CallUserTriton: _NativeEmitter.call_user_triton,
     Conditional: _NativeEmitter.conditional,
     WhileLoop: _NativeEmitter.while_loop,
     ScanLoop: _NativeEmitter.scan,

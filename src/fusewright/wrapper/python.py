@@ -25,6 +25,7 @@ from fusewright.ir.lines import (
     CallExternOut,
     CallKernel,
     CallProgram,
+    CallUserTriton,
     CheckNan,
     Conditional,
     CopyInto,
@@ -405,6 +406,12 @@ class _PythonEmitter:
         self.tell(line.origins)
         self._assign(line.results, f"{local}{self._given(line.arguments)}")
 
+    def call_user_triton(self, line: CallUserTriton) -> None:
+        name = self.prefix + line.name
+        local = self._local(constant_path(name), f"user_kernel_{name}")
+        self.tell(line.origins)
+        self.write(f"{local}{self._given(line.arguments)}")
+
     def conditional(self, line: Conditional) -> None:
         then, other = self.block(line.then), self.block(line.other)
         function = f"({then} if {self._operand(line.predicate)} else {other})"
@@ -578,6 +585,7 @@ _METHODS: dict[type, Callable[[_PythonEmitter, Any], None]] = {
     CallExtern: _PythonEmitter.call_extern,
     CallExternOut: _PythonEmitter.call_extern_out,
     CallProgram: _PythonEmitter.call_program,
+    CallUserTriton: _PythonEmitter.call_user_triton,
     Conditional: _PythonEmitter.conditional,
     WhileLoop: _PythonEmitter.while_loop,
     ScanLoop: _PythonEmitter.scan,

@@ -12,6 +12,7 @@ from fusewright.ir.lines import (
     CallExternOut,
     CallKernel,
     CallProgram,
+    CallUserTriton,
     CheckNan,
     Conditional,
     CopyInto,
@@ -56,7 +57,7 @@ def shown_whole(
                     shown += buffers
             case CallKernel(launch=launch) if launch.kernel not in kernels:
                 shown += launch.buffers
-            case CallProgram(arguments=arguments):
+            case CallProgram(arguments=arguments) | CallUserTriton(arguments=arguments):
                 shown += operand_buffers(arguments)
             case View(source=source):
                 shown.append(source)

@@ -25,6 +25,7 @@ from fusewright.capture.values.functions import (
     function_name,
 )
 from fusewright.capture.values.tensors import TensorValue
+from fusewright.user_kernels import noting_launches
 
 _METHODS = ("forward", "setup_context", "backward", "vjp")
 """The methods of an autograd function that users write."""
@@ -117,7 +118,8 @@ def _named_apply(function: type[torch.autograd.Function]) -> Callable[..., Any]:
     """
 
     def apply(*arguments: Any, **keywords: Any) -> Any:
-        return function.apply(*arguments, **keywords)
+        with noting_launches():
+            return function.apply(*arguments, **keywords)
 
     apply.__name__ = apply.__qualname__ = function.__name__
     if function.__module__.partition(".")[0] != "torch":

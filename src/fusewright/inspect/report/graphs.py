@@ -13,6 +13,7 @@ from fusewright.ir.program import (
     Buffer,
     CallOperator,
     CallSubprogram,
+    CallUserKernel,
     ComputedBuffer,
     CopyBack,
     RowStatement,
@@ -177,6 +178,9 @@ def _row(
         case CallSubprogram():
             reads = tuple(operand_buffers(statement.arguments))
             label = f"program {statement.name}"
+        case CallUserKernel():
+            reads, label = tuple(operand_buffers(statement.arguments)), f"kernel {statement.name}"
+            writes = statement.mutates
         case CopyBack(target=target, source=source):
             reads, label = tuple(operand_buffers([source])), f"copy to {target}"
         case _:

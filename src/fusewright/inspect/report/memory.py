@@ -14,6 +14,7 @@ from fusewright.ir.lines import (
     CallExternOut,
     CallKernel,
     CallProgram,
+    CallUserTriton,
     Conditional,
     CopyInto,
     Free,
@@ -102,7 +103,7 @@ def memory_plan(lines: tuple[Line, ...], hints: Mapping[str, int | float]) -> Me
                 steps.append(choice)
             case CallExtern(operator=operator) | CallExternOut(operator=operator):
                 steps.append(operator)
-            case CallProgram(name=name):
+            case CallProgram(name=name) | CallUserTriton(name=name):
                 steps.append(name)
             case Conditional() | WhileLoop() | ScanLoop():
                 steps.append(blocks_of(line)[0].name)

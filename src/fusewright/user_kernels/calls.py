@@ -1,0 +1,167 @@
+"""A launch of a Triton kernel that the program wrote, as a call in a graph.
+
+    add[(triton.cdiv(n, BLOCK),)](x, y, out, n, BLOCK=128)      (the program)
+ ->
+    add(x, y, out, n)                                           (captured: writes to `out`)
+    add = add(x, y, out, n)                                     (traced: gives what `out` becomes)
+
+The call's target knows the kernel, constants among its arguments, and the grid for each
+configuration that Triton may choose. It launches as the program does, through the kernel object
+itself: compiling, tuning and launching stay Triton's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Final
+
+import torch
+
+from fusewright import torch_compat
+from fusewright.records import record
+
+LAID_OUT: Final = "laid_out"
+"""In the `meta` of a traced call: by argument, a fake that lies in memory as the kernel expects the
+argument to, None for a number.
+"""
+
+
+@record
+class OperandPlace:
+    """Stands for an operand of the call, by its number."""
+
+    number: int
+
+
+@record
+class GridChoice:
+    """The grid of a launch where the kernel's parameters have these values."""
+
+    settings: tuple[tuple[str, Any], ...]
+    """The values that a configuration of the autotuner gives; none where there is one grid."""
+
+    sizes: tuple[Any, ...]
+    """Numbers of programs: integers and `OperandPlace`s."""
+
+
+class UserKernelCall:
+    """The target of a call in a captured graph: it takes tensors and numbers, and writes to some of
+    the tensors.
+    """
+
+    def __init__(
+        self,
+        kernel: Any,
+        name: str,
+        arguments: Sequence[Any],
+        keywords: Mapping[str, Any],
+        grids: Sequence[GridChoice],
+        written: Sequence[int],
+        *,
+        has_effect: bool,
+    ) -> None:
+        self.kernel = kernel
+        """What the program launches: a `JITFunction`, or an autotuner or heuristics around one."""
+
+        self.arguments = tuple(arguments)
+        """The kernel's arguments by position, with an `OperandPlace` for each that varies."""
+
+        self.keywords = dict(keywords)
+        self.grids = tuple(grids)
+        self.written = tuple(written)
+        """The numbers of the operands that the kernel may write to, in ascending order."""
+
+        self.has_effect = has_effect
+        """Whether it does something beside writing to them, such as to print."""
+
+        self.__name__ = self.__qualname__ = name
+        self.__module__ = __name__
+
+    def __repr__(self) -> str:
+        return self.__name__
+
+    def __call__(self, *operands: Any) -> None:
+        """Launch the kernel; on fakes, have that noted by who runs them."""
+        mode = torch_compat.current_dispatch_mode()
+        note = getattr(mode, "note_user_kernel", None)
+        if note is None:
+            self.launch(operands)
+        else:
+            note(self, operands)
+
+    def launch(self, operands: Sequence[Any]) -> None:
+        """Launch the kernel on tensors, on the device where they lie."""
+        arguments = [filled(argument, operands) for argument in self.arguments]
+        keywords = {name: filled(value, operands) for name, value in self.keywords.items()}
+        with _current_device(operands):
+            self.kernel[self._grid(operands)](*arguments, **keywords)
+
+    def _grid(self, operands: Sequence[Any]) -> Any:
+        """The grid as Triton takes it: a tuple, or what finds it for the arguments chosen."""
+        first, *others = self.grids
+        if not others:
+            return filled(first.sizes, operands)
+
+        def choose(chosen: Mapping[str, Any]) -> tuple[int, ...]:
+            for grid in self.grids:
+                if all(chosen.get(name) == value for name, value in grid.settings):
+                    return filled(grid.sizes, operands)  # type: ignore[no-any-return]
+            raise RuntimeError(
+                f"{self.__name__} has a configuration that it had not when it was compiled: make "
+                "all of them before the first call"
+            )
+
+        return choose
+
+
+class UserKernelOnCopies:
+    """The same in a traced graph, which is functional: it works on copies of what the kernel writes
+    to, and gives these.
+    """
+
+    graphs = ()
+    """No part of it is compiled."""
+
+    def __init__(self, call: UserKernelCall) -> None:
+        self.call = call
+        self.has_effect = call.has_effect
+        self.__name__ = self.__qualname__ = call.__name__
+        self.__module__ = __name__
+
+    def __repr__(self) -> str:
+        return self.__name__
+
+    def __call__(self, *operands: Any) -> tuple[torch.Tensor, ...]:
+        own = list(operands)
+        for number in self.call.written:
+            own[number] = _copied(own[number])
+        self.call.launch(own)
+        return tuple([own[number] for number in self.call.written])
+
+
+def _current_device(operands: Sequence[Any]) -> AbstractContextManager[object]:
+    """Context in which the GPU of the operands is the current one, where Triton launches."""
+    for operand in operands:
+        if isinstance(operand, torch.Tensor) and operand.is_cuda:
+            is_current = operand.device.index == torch.cuda.current_device()
+            return nullcontext() if is_current else torch.cuda.device(operand.device)
+    return nullcontext()
+
+
+def _copied(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy that is laid out as the tensor is, also where that leaves gaps."""
+    copy = torch.empty_strided(
+        tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device
+    )
+    return copy.copy_(tensor)
+
+
+def filled(argument: Any, operands: Sequence[Any]) -> Any:
+    """An argument with operands at their places."""
+    match argument:
+        case OperandPlace(number):
+            return operands[number]
+        case tuple():
+            return tuple([filled(part, operands) for part in argument])
+    return argument

@@ -1,0 +1,49 @@
+"""Triton kernels that programs launch themselves, on a GPU."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import fusewright
+from tests.gpu.support import CUDA, needs_gpu
+from tests.user_kernels import trained
+from tests.user_kernels.programs import PROGRAMS
+
+pytestmark = needs_gpu
+
+STRICT = {"strict": True, "verify": True}
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_program(name: str, dynamic: bool) -> None:
+    program = PROGRAMS[name]
+    compiled = fusewright.compile(program, fullgraph=True, dynamic=dynamic, options=STRICT)
+    with torch.no_grad():
+        for size in (40, 40, 33, 50):
+            x = torch.randn(size, device=CUDA)
+            own, eager = x.clone(), x.clone()
+            result, expected = compiled(own), program(eager)
+            torch.testing.assert_close(result, expected, check_stride=True)
+            torch.testing.assert_close(own, eager)
+
+
+@pytest.mark.parametrize("program", trained.PROGRAMS)
+def test_gradients(program: trained.Trained) -> None:
+    compiled = fusewright.compile(program, fullgraph=True, options=STRICT)
+    for size in (40, 40, 33):
+        expected = trained.step(program, size, CUDA)
+        torch.testing.assert_close(trained.step(compiled, size, CUDA), expected)
+
+
+@pytest.mark.parametrize("name", ["into_new_memory", "autotuned", "in_place", "of_an_input"])
+def test_a_replay(name: str) -> None:
+    program = PROGRAMS[name]
+    compiled = fusewright.compile(program, fullgraph=True, mode="reduce-overhead")
+    with torch.no_grad():
+        for _ in range(5):
+            x = torch.randn(64, device=CUDA)
+            own, eager = x.clone(), x.clone()
+            torch.testing.assert_close(compiled(own), program(eager))
+            torch.testing.assert_close(own, eager)
