@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from fusewright.ir.canonical import canonical_group, canonical_names
 from fusewright.ir.dtype import DType
-from fusewright.ir.group import Accumulate, Group, Reduce, Schedule, Store
+from fusewright.ir.group import Accumulate, Group, Reduce, ScanStore, Schedule, Store
 from fusewright.ir.index import Symbol
 from fusewright.ir.program import (
     Buffer,
@@ -171,18 +171,20 @@ class Evaluator:
                     results = reduce_all(kind, values)
                     for buffer, result in zip(statement.outputs, results, strict=True):
                         self._put(buffer, loops, point, result)
-            case Scan(loops=loops, kind=kind, value=value):
-                for point in self.points(loops[:-1], {}):
+            case Scan(loops=loops, along=along, kind=kind, value=value):
+                for point in self.points([loop for loop in loops if loop != along], {}):
                     total = None
-                    for inside in self.points(loops[-1:], point):
-                        new = self.value(value, inside)
-                        total = new if total is None else COMBINE[kind][1](total, new)
+                    for inside in self.points([along], point):
+                        total = self._scanned(kind, total, self.value(value, inside))
                         self._put(statement.outputs[0], loops, inside, total)
             case Scatter() as body:
                 name = statement.outputs[0].name
                 self.memory[name] = self.memory.pop(body.base)
                 for point in self.points(body.loops, {}):
                     self._accumulate(name, body.mode, body.index, body.indirect, body.value, point)
+
+    def _scanned(self, kind: str, total: Number | None, new: Number) -> Number:
+        return new if total is None else COMBINE[kind][1](total, new)
 
     def _put(
         self, buffer: Buffer, loops: Sequence[Symbol], point: dict[str, int], value: Number
@@ -248,6 +250,7 @@ class Evaluator:
         nodes = (node for a in stage.actions for node in postorder((a.value,)))
         loaded = {node.buffer for node in nodes if isinstance(node, Load)}
         shares = not gathered and loaded.isdisjoint(stored)
+        totals: dict[int, Number] = {}
         for inside in self.points(stage.inner, point):
             self.loaded = {} if shares else None
             for k, action in enumerate(stage.actions):
@@ -256,6 +259,10 @@ class Evaluator:
                 match action:
                     case Store(buffer=buffer, index=index, value=value):
                         self.memory[buffer][index.evaluate(inside)] = self.value(value, inside)
+                    case ScanStore(buffer=buffer, index=index, kind=kind, value=value):
+                        new = self.value(value, inside)
+                        totals[k] = self._scanned(kind, totals.get(k), new)
+                        self.memory[buffer][index.evaluate(inside)] = totals[k]
                     case Reduce(value=value):
                         gathered[k].append(self.value(value, inside))
                     case Accumulate():

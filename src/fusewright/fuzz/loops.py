@@ -5,7 +5,7 @@
 
 Programs are made to be hard on fusion and on the emitters: loops that share few extents, mostly
 under a vector's width, so that statements fuse at other depths of their loops; reads that are
-shifted, reversed, divided, masked or indirect; reductions, softmax, scatters, library calls.
+shifted, reversed, divided, masked or indirect; reductions, scans, softmax, scatters, calls.
 
 Most values are small integers, whatever their type, on which arithmetic is exact in any order: what
 is compared has to be equal to the last bit, and positions of extremes are certain. Values that are
@@ -38,6 +38,7 @@ from fusewright.ir.program import (
     Pointwise,
     Program,
     Reduction,
+    Scan,
     Scatter,
     Statement,
     operand_buffers,
@@ -330,8 +331,10 @@ class _Generator:
         roll = self.random.randint(0, 99)
         if roll < 50:
             self.pointwise(self.like())
-        elif roll < 84:
+        elif roll < 76:
             self.reduction()
+        elif roll < 84:
+            self.scan()
         elif roll < 89:
             self.softmax()
         elif roll < 94:
@@ -400,6 +403,21 @@ class _Generator:
             return
         result = DType.I64 if kind.startswith("arg") else dtype
         self.unlimited.add(self.define(kept, result, body, exact=exact).name)
+
+    def scan(self) -> None:
+        """Along one dimension, in the type of its values, held in that or in another."""
+        shape = self.like() or (self.pick(self.extents),)
+        loops = tuple(LoopSymbol(f"i{k}", extent) for k, extent in enumerate(shape))
+        kind = self.pick(("sum", "sum", "max", "min", "prod", "logsumexp"))
+        exact = kind != "logsumexp"
+        dtype = self.pick((DType.F32, DType.F64, *((DType.I64, DType.I32) if exact else ())))
+        value = self.value(loops, dtype, exact=exact, depth=1)
+        value = self.make.apply("sign", value) if kind == "prod" else self.limited(value)
+        held = dtype
+        if dtype.is_float:
+            held = self.pick((dtype, DType.F32, DType.F64, DType.F16, DType.BF16))
+        body = Scan(loops=loops, along=self.pick((*loops, loops[-1])), kind=kind, value=value)
+        self.unlimited.add(self.define(shape, held, body, exact=exact).name)
 
     def softmax(self) -> None:
         """Over the last dimension of a buffer: exponentials are needed twice."""
@@ -563,7 +581,7 @@ def _inexact(program: Program) -> set[str]:
         if isinstance(statement, ComputedBuffer):
             body = statement.body
             nodes = list(postorder((body.value,)))
-            rounds = isinstance(body, Reduction) and body.kind == "welford"
+            rounds = isinstance(body, Reduction | Scan) and body.kind in ("welford", "logsumexp")
             rounds |= any(getattr(node, "operation", "") in ROUNDED for node in nodes)
             if rounds or any(isinstance(n, Load) and n.buffer in names for n in nodes):
                 names.update(buffer.name for buffer in statement.outputs)

@@ -22,7 +22,17 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping
 
-from fusewright.ir.group import Accumulate, Action, Group, Local, Reduce, Stage, Store, action_roots
+from fusewright.ir.group import (
+    Accumulate,
+    Action,
+    Group,
+    Local,
+    Reduce,
+    ScanStore,
+    Stage,
+    Store,
+    action_roots,
+)
 from fusewright.ir.index import Index, LoopSymbol, Symbol
 from fusewright.ir.kernel import KernelArgument
 from fusewright.ir.program import Buffer, Layout
@@ -123,6 +133,10 @@ def canonical_group(group: Group, canonical: CanonicalNames) -> Group:
             case Store(buffer=buffer, index=index):
                 place = index.substitute(symbols)
                 return Store(buffer=names.buffer(buffer), index=place, value=new_value)
+            case ScanStore(buffer=buffer, index=index, kind=kind):
+                place = index.substitute(symbols)
+                own = names.buffer(buffer)
+                return ScanStore(buffer=own, index=place, kind=kind, value=new_value)
             case Reduce(targets=targets, kind=kind):
                 local = tuple(map(names.buffer, targets))
                 return Reduce(targets=local, kind=kind, value=new_value)

@@ -87,7 +87,23 @@ class Accumulate:
     value: Value
 
 
-Action = Store | Reduce | Accumulate
+@record(kw_only=True)
+class ScanStore:
+    """Write to element `index` of a buffer or row local what `value` gathers to over this point of
+    the stage's inner loops and all before it, in their order; converted to the buffer's type.
+
+    Later stages may read it.
+    """
+
+    buffer: str
+    index: Index
+    kind: str
+    """A key of `ops.SCAN_KINDS`."""
+
+    value: Value
+
+
+Action = Store | Reduce | Accumulate | ScanStore
 
 
 def action_roots(*actions: Action) -> tuple[Value, ...]:

@@ -143,3 +143,12 @@ REDUCTION_KINDS: dict[str, str] = {
     "xor": "bitwise exclusive or",
     "welford": "two results: mean, and sum of squared deviations from it",
 }
+
+SCAN_KINDS: dict[str, str] = {
+    "sum": "sum, from 0",
+    "prod": "product, from 1",
+    "max": "greatest, NaN from the first NaN on; of equals, which zeros of two signs are, the last",
+    "min": "smallest, likewise",
+    "logsumexp": "logarithm of the sum of exponentials, from -inf",
+}
+"""The kinds of a scan: each result gathers one element and all before it."""

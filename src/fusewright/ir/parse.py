@@ -30,6 +30,7 @@ from fusewright.ir.group import (
     Group,
     Local,
     Reduce,
+    ScanStore,
     Schedule,
     ScheduledStep,
     Stage,
@@ -343,6 +344,7 @@ def _body(cursor: Cursor, reader: Reader, rows: list[Line]) -> Body:
     if form == "reduce":
         cursor.expect("over")
         over = read_loops(cursor, symbols)
+    along = _along(cursor, loops) if form == "scan" else None
     base = ""
     if form == "scatter":
         cursor.expect("into")
@@ -363,7 +365,8 @@ def _body(cursor: Cursor, reader: Reader, rows: list[Line]) -> Body:
         case "reduce":
             body = Reduction(loops=loops, reduction_loops=over, kind=kind, value=value)
         case "scan":
-            body = Scan(loops=loops, kind=kind, value=value)
+            assert along is not None
+            body = Scan(loops=loops, along=along, kind=kind, value=value)
         case _:
             last.expect("at")
             index = read_index(last, symbols)
@@ -373,6 +376,17 @@ def _body(cursor: Cursor, reader: Reader, rows: list[Line]) -> Body:
             )
     last.finish()
     return body
+
+
+def _along(cursor: Cursor, loops: tuple[LoopSymbol, ...]) -> LoopSymbol:
+    """`along i1`: one of the loops."""
+    cursor.expect("along")
+    name = cursor.take("name")
+    along = next((symbol for symbol in loops if symbol.name == name), None)
+    if along is None:
+        cursor.position -= 1
+        raise cursor.error(f"{name} is none of the loops")
+    return along
 
 
 # Groups -------------------------------------------------------------------------------------------
@@ -469,6 +483,11 @@ def _action(cursor: Cursor, values: BodyReader) -> Action:
         value = values.operand(cursor)
         behind = values.reader.expressions.behind(index)
         return Accumulate(buffer=buffer, index=index, indirect=behind, mode=mode, value=value)
+    if cursor.accept("scan"):
+        buffer, index = values.access(cursor)
+        cursor.expect("=")
+        kind = cursor.take("name")
+        return ScanStore(buffer=buffer, index=index, kind=kind, value=values.operand(cursor))
     cursor.expect("reduce")
     targets = [cursor.take("name")]
     while cursor.accept(","):

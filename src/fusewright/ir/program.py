@@ -139,13 +139,21 @@ class Reduction:
 
 @record(kw_only=True)
 class Scan:
-    """Inclusive running `kind` (sum, prod, max, min) along `scan_loop`, which is the last of
-    `loops`.
+    """For each point of the loops, what `value` gathers to along one of them: over this point and
+    all before it. The result is converted to the output's type.
     """
 
     loops: tuple[LoopSymbol, ...]
+    """One a dimension of the output, as of `Pointwise`."""
+
+    along: LoopSymbol
+    """The loop of `loops` that is scanned."""
+
     kind: str
+    """A key of `ops.SCAN_KINDS`."""
+
     value: Value
+    """Of the type that is gathered in."""
 
 
 @record(kw_only=True)

@@ -180,8 +180,10 @@ class Evaluation:
                 results = reduce_values(
                     kind, value.reshape(*extents[:outer], prod(extents[outer:]))
                 )
-            case Scan(kind=kind):
-                results = (_SCANS[kind](value),)
+            case Scan(kind=kind, along=along):
+                place = body.loops.index(along)
+                scanned = scan_values(kind, value.movedim(place, -1)).movedim(-1, place)
+                results = (scanned.to(self.torch_type(outputs[0].layout.dtype)),)
             case Scatter():
                 self._scatter(outputs[0], body, grid, value)
                 return
@@ -497,9 +499,16 @@ _REDUCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "xor": _exclusive_or,
 }
 
+
+def scan_values(kind: str, values: Tensor) -> Tensor:
+    """Along the last dimension, what each element and all before it gather to."""
+    return _SCANS[kind](values)
+
+
 _SCANS: dict[str, Callable[[Tensor], Tensor]] = {
     "sum": lambda values: values.cumsum(-1, dtype=values.dtype),
     "prod": lambda values: values.cumprod(-1, dtype=values.dtype),
     "max": lambda values: values.cummax(-1).values,
     "min": lambda values: values.cummin(-1).values,
+    "logsumexp": lambda values: values.logcumsumexp(-1),
 }

@@ -13,9 +13,17 @@ from typing import Any
 
 import torch
 
-from fusewright.ir.group import Accumulate, Action, Group, Reduce, Schedule, Stage, Store
+from fusewright.ir.group import Accumulate, Action, Group, Reduce, ScanStore, Schedule, Stage, Store
 from fusewright.ir.program import RowStatement
-from fusewright.ir.reference import Evaluation, Grid, Integer, Tensor, combine, reduce_values
+from fusewright.ir.reference import (
+    Evaluation,
+    Grid,
+    Integer,
+    Tensor,
+    combine,
+    reduce_values,
+    scan_values,
+)
 from fusewright.records import field, record
 
 
@@ -125,17 +133,24 @@ def _run(stage: Stage, grid: _GroupGrid) -> None:
         _act(action, value, grid)
 
 
+def _rows(grid: _GroupGrid) -> tuple[int, ...]:
+    """The extents of the outer loops, and the number of points that the inner ones have."""
+    return (*grid.extents[: grid.outer], prod(grid.extents[grid.outer :]))
+
+
 def _act(action: Action, value: Tensor, grid: _GroupGrid) -> None:
     memory = grid.evaluation.memory
     match action:
         case Store(buffer=buffer, index=index):
             combine(memory[buffer], "store", grid.places_of(buffer, index), value.reshape(-1))
+        case ScanStore(buffer=buffer, index=index, kind=kind):
+            scanned = scan_values(kind, value.reshape(*_rows(grid))).to(memory[buffer].dtype)
+            combine(memory[buffer], "store", grid.places_of(buffer, index), scanned.reshape(-1))
         case Accumulate(buffer=buffer, index=index, indirect=indirect, mode=mode):
             places = grid.places_of(buffer, index, indirect)
             combine(memory[buffer], mode, places, value.reshape(-1))
         case Reduce(targets=targets, kind=kind):
-            around, inside = grid.extents[: grid.outer], grid.extents[grid.outer :]
-            gathered = reduce_values(kind, value.reshape(*around, prod(inside)))
+            gathered = reduce_values(kind, value.reshape(*_rows(grid)))
             for target, result in zip(targets, gathered, strict=True):
                 assert result.dtype == memory[target].dtype, f"{kind} gave {result.dtype}"
                 memory[target].copy_(result.reshape(-1))

@@ -19,6 +19,7 @@ from fusewright.ir.group import (
     Group,
     Local,
     Reduce,
+    ScanStore,
     Schedule,
     ScheduledStep,
     Stage,
@@ -182,8 +183,8 @@ def _body(body: Body) -> tuple[str, list[str]]:
             head = f"pointwise {loops}"
         case Reduction(kind=kind, reduction_loops=over):
             head = f"reduce {kind} {loops} over {print_loops(over)}"
-        case Scan(kind=kind):
-            head = f"scan {kind} {loops}"
+        case Scan(kind=kind, along=along):
+            head = f"scan {kind} {loops} along {along}"
         case Scatter(mode=mode, base=base, index=index):
             head = f"scatter {mode} {loops} into {base}"
             result = f"{result} at {values.names.index(index)}"
@@ -288,6 +289,8 @@ def _action(action: Action, values: ValueRows) -> str:
             return f"reduce {', '.join(map(names.buffer, targets))} = {kind} {value}"
         case Accumulate(buffer=buffer, index=index, mode=mode):
             return f"accumulate {mode} {names.buffer(buffer)}[{names.index(index)}] = {value}"
+        case ScanStore(buffer=buffer, index=index, kind=kind):
+            return f"scan {names.buffer(buffer)}[{names.index(index)}] = {kind} {value}"
 
 
 def step_rows(work: StepWork) -> list[str]:

@@ -7,7 +7,7 @@ Invariants of a program, each checked here:
     size symbols occur. An opaque value has no sizes, and is given and taken by subprograms alone.
 3.  Loops carry extents; a body's loops are its results' dimensions (a scatter's loops are free).
 4.  The type of a body's value is its result's; argmax and argmin give i64; any and all take bool;
-    Welford has two results.
+    Welford has two results. A scan's result is converted to its output's type.
 5.  A maximum or minimum is not taken of nothing.
 6.  A scatter's base has its result's layout, and is not read after it.
 7.  Operands name defined buffers; a view stays within the memory and keeps the element's width.
@@ -25,7 +25,7 @@ Of a group:
 13. A reduction has scalar targets of the type that its kind gives, one, or two for Welford. In a
     stage without inner loops it is the reduction of one element.
 14. A store to memory mentions every outer loop of more than one point: no two points write the
-    same element.
+    same element. A scan is in a stage with inner loops.
 15. Its stores are not known to leave an element of a buffer or local unwritten.
 
 Of a schedule:
@@ -58,6 +58,7 @@ from fusewright.ir.group import (
     Action,
     Group,
     Reduce,
+    ScanStore,
     Schedule,
     ScheduledStep,
     Stage,
@@ -65,7 +66,7 @@ from fusewright.ir.group import (
     action_roots,
 )
 from fusewright.ir.index import Index, LoopSymbol, Symbol, contiguous_strides, integer, product
-from fusewright.ir.ops import REDUCTION_KINDS
+from fusewright.ir.ops import REDUCTION_KINDS, SCAN_KINDS
 from fusewright.ir.program import (
     OPAQUE,
     Body,
@@ -116,7 +117,6 @@ from fusewright.ir.verify_values import Accesses, Memory, ValueScope, check_valu
 from fusewright.records import replace
 
 SCATTER_MODES = ("store", "add", "min", "max")
-SCAN_KINDS = ("sum", "prod", "max", "min")
 
 
 def verify_program(program: Program) -> Accesses:
@@ -364,10 +364,10 @@ def _body(
     match body:
         case Pointwise():
             wanted: tuple[DType, ...] = (body.value.dtype,)
-        case Scan(kind=kind):
-            if kind not in SCAN_KINDS or not body.loops:
-                return f"no scan {kind} over {len(body.loops)} loops"
-            wanted = (body.value.dtype,)
+        case Scan(kind=kind, along=along):
+            if along not in body.loops:
+                return f"{along} is none of the loops"
+            return _scan_types(kind, body.value.dtype, outputs[0].layout.dtype)
         case Reduction(kind=kind, reduction_loops=over):
             types = _reduction_types(kind, body.value.dtype, over)
             if isinstance(types, str):
@@ -407,6 +407,19 @@ def _reduction_types(
     if kind in ("max", "min", "argmax", "argmin") and any(s.extent == 0 for s in over):
         return f"the {kind} of nothing"
     return (DType.I64,) if kind in ("argmax", "argmin") else (dtype,)
+
+
+def _scan_types(kind: str, dtype: DType, held: DType) -> str | None:
+    """Why results of a scan over values of `dtype` cannot be held as `held`."""
+    if kind not in SCAN_KINDS:
+        return f"there is no scan {kind}"
+    if dtype.compute is not dtype or dtype is DType.BOOL:
+        return f"scans of {dtype} are done in a type that counts"
+    if kind == "logsumexp" and not dtype.is_float:
+        return f"logsumexp does not take {dtype}"
+    if held is DType.BOOL or held.is_float != dtype.is_float:
+        return _types((dtype,), (held,))
+    return None
 
 
 def _types(wanted: tuple[DType, ...], held: tuple[DType, ...]) -> str | None:
@@ -565,14 +578,18 @@ def _action(
     if name not in writable and name not in locals_:
         return f"{name} is not written by this group"
     target = (memory | locals_)[name]
-    wrong = _types((action.value.dtype,), (target.dtype,))
+    if isinstance(action, ScanStore):
+        wrong = _scan_types(action.kind, action.value.dtype, target.dtype)
+        wrong = wrong or (None if stage.inner else "a scan without a loop")
+    else:
+        wrong = _types((action.value.dtype,), (target.dtype,))
     if wrong is not None:
         return wrong
     if isinstance(action, Accumulate) and (action.mode not in SCATTER_MODES or name in locals_):
         return f"cannot {action.mode} into {name}"
-    if isinstance(action, Store) and name in locals_:
+    if isinstance(action, Store | ScanStore) and name in locals_:
         return _store_local(action, stage, scope, target)
-    if isinstance(action, Store):
+    if isinstance(action, Store | ScanStore):
         missing = [
             s for s in group.outer if s.extent not in (0, 1) and s not in action.index.free()
         ]
@@ -583,7 +600,9 @@ def _action(
     return scope.access(name, action.index, indirect=indirect)
 
 
-def _store_local(action: Store, stage: Stage, scope: ValueScope, target: Memory) -> str | None:
+def _store_local(
+    action: Store | ScanStore, stage: Stage, scope: ValueScope, target: Memory
+) -> str | None:
     stray = action.index.free() - set(stage.inner) - scope.sizes
     if stray:
         return f"the row {action.buffer} is indexed by {', '.join(sorted(map(str, stray)))}"
@@ -609,7 +628,7 @@ def _unwritten(group: Group, accesses: Accesses) -> str | None:
     combined = {action.buffer for action in actions if isinstance(action, Accumulate)}
     stores: dict[str, list[Index]] = {}
     for action in actions:
-        if isinstance(action, Store) and action.buffer not in combined:
+        if isinstance(action, Store | ScanStore) and action.buffer not in combined:
             stores.setdefault(action.buffer, []).append(action.index)
     layouts = {buffer.name: buffer.layout for buffer in group.writes}
     for local in group.locals:

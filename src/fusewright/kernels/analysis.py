@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
-from fusewright.ir.group import Accumulate, Reduce, Stage, Store, action_roots
+from fusewright.ir.group import Reduce, ScanStore, Stage, action_roots
 from fusewright.ir.index import Compound, Index, LoopSymbol, Symbol, integer
 from fusewright.ir.value import (
     IndexValue,
@@ -138,6 +138,9 @@ class Traits:
 
     reduces: bool
 
+    scan_cost: int
+    """The work of one step of the scans, in additions; 0 where there are none."""
+
     @classmethod
     def of(cls, stage: Stage, dependences: Dependences) -> Traits:
         values = tuple(stage_values(stage))
@@ -149,11 +152,17 @@ class Traits:
         writes = [
             MemoryAccess(action.buffer, action.index, frozenset())
             for action in stage.actions
-            if isinstance(action, Store | Accumulate)
+            if not isinstance(action, Reduce)
         ]
-        cost = sum(map(_cost, values)) + len(stage.actions)
+        scan_cost = sum(_scan_cost(a.kind) for a in stage.actions if isinstance(a, ScanStore))
+        cost = sum(map(_cost, values)) + len(stage.actions) + scan_cost
         reduces = any(isinstance(action, Reduce) for action in stage.actions)
-        return cls(values, (*reads, *writes), cost, reduces)
+        return cls(values, (*reads, *writes), cost, reduces, scan_cost)
+
+
+def _scan_cost(kind: str) -> int:
+    """Cost of combining two results of a scan, in additions."""
+    return {"sum": 1, "prod": 1, "logsumexp": 25}.get(kind, 3)
 
 
 def _loaded_along(loaded: tuple[Value, ...], dependences: Dependences) -> frozenset[Symbol]:

@@ -39,6 +39,7 @@ from fusewright.ir.program import (
     ReadItem,
     ReadSize,
     Reduction,
+    Scan,
     Statement,
     ViewReference,
 )
@@ -53,7 +54,7 @@ from fusewright.lower.boxes import (
 )
 from fusewright.lower.scalar import Scalar
 from fusewright.lower.symbols import SizeTable, hint, real_input
-from fusewright.records import field, record
+from fusewright.records import field, record, replace
 from fusewright.symbolic.real import Operand as RealOperand
 from fusewright.symbolic.real import Real
 
@@ -571,6 +572,17 @@ class Call:
         )
         box = builder.input(builder.compute(layout, body, self.all_origins))
         return self._keep(box, size, dimensions)
+
+    def scan(self, kind: str, dimension: int, element: Element, which: int = 0) -> Box:
+        """Eager's result number `which`: along a dimension, what `element` gathers to so far, in
+        its own type.
+        """
+        builder, layout = self.builder, self.results[which]
+        loops, position = builder.loops(layout.size), builder.position(layout.size)
+        value = element(position).value
+        body = Scan(loops=loops, along=loops[dimension], kind=kind, value=value)
+        layout = replace(layout, stride=memory_strides(layout.size, layout.stride))
+        return builder.input(builder.compute(layout, body, self.all_origins))
 
     def _keep(self, box: Box, size: tuple[Index, ...], dimensions: Sequence[int]) -> Box:
         """`box` with dimensions of one element put back where `dimensions` were."""

@@ -180,6 +180,33 @@ def multiply(x, y):
 
 
 @triton.jit
+def add(x, y):
+    """The sum."""
+    return x + y
+
+
+@triton.jit
+def later_maximum(x, y):
+    """The greater, y of equals; NaN if either is."""
+    return tl.where((y >= x) | (y != y), y, x)
+
+
+@triton.jit
+def later_minimum(x, y):
+    """The smaller, y of equals; NaN if either is."""
+    return tl.where((y <= x) | (y != y), y, x)
+
+
+@triton.jit
+def logaddexp(x, y):
+    """log(exp(x) + exp(y)), NaN if either is; infinities of one sign are their own sum."""
+    low, high = minimum(x, y), maximum(x, y)
+    same = (low == high) & (tl.abs(low) == float("inf"))
+    total = libdevice.log1p(libdevice.exp(low - high)) + high
+    return tl.where(same, high, total)
+
+
+@triton.jit
 def argmax(value, index, other, other_index):
     """The greater with its index; NaN is the greatest, and of equals the first is taken."""
     both_nan = (value != value) & (other != other)

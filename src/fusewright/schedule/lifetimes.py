@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from fusewright.ir.group import (
     Group,
     Reduce,
+    ScanStore,
     ScheduledStep,
     Stage,
     StepWork,
@@ -146,7 +147,7 @@ def _single_stores(stages: Sequence[Stage]) -> dict[str, tuple[Index, Moment]]:
     stores: dict[str, tuple[Index, Moment]] = {}
     for k, stage in enumerate(stages):
         for j, action in enumerate(stage.actions):
-            if isinstance(action, Store):
+            if isinstance(action, Store | ScanStore):
                 stores[action.buffer] = (action.index, (k, j))
     return stores
 

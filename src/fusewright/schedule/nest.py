@@ -38,7 +38,7 @@ from fusewright.schedule.effects import Effects, statement_effects
 Renaming = Mapping[Symbol, Index]
 """Loop variables, and what stands in their place."""
 
-ORDERED_KINDS = frozenset({"argmax", "argmin", "scatter"})
+ORDERED_KINDS = frozenset({"argmax", "argmin", "scatter", "scan"})
 """Kinds whose result depends on the order of their loops."""
 
 
@@ -67,10 +67,10 @@ class Piece:
     form: ClassVar = "piece[over {inner:loops}][into {base:buffer}]"
 
     kind: str
-    """store, scatter, or a key of `ops.REDUCTION_KINDS`."""
+    """store, scatter, scan, or a key of `ops.REDUCTION_KINDS`."""
 
     mode: str = ""
-    """The way in which a scatter combines a value with the one in memory."""
+    """The way in which a scatter combines a value with the one in memory; the kind of a scan."""
 
     writes: tuple[Access, ...]
     inner: tuple[LoopSymbol, ...] = ()
@@ -89,8 +89,12 @@ class Piece:
         return self.kind == "store"
 
     @property
+    def is_scan(self) -> bool:
+        return self.kind == "scan"
+
+    @property
     def is_reduction(self) -> bool:
-        return self.kind not in ("store", "scatter")
+        return self.kind not in ("store", "scatter", "scan")
 
     @property
     def roots(self) -> tuple[Value, ...]:
@@ -204,8 +208,12 @@ def step_effects(step: Step, analysis: Analysis) -> Effects:
 def nest_of(statement: ComputedBuffer, position: int, analysis: Analysis) -> Nest:
     """The nest that holds just this statement, with the loops that its body has."""
     outer, inner, piece = _piece_of(statement, position, analysis)
-    if piece.kind in _KINDS_OF_ONE and all(symbol.extent == 1 for symbol in inner):
-        piece = replace(piece, kind="store")
+    if all(symbol.extent == 1 for symbol in inner):
+        if piece.kind in _KINDS_OF_ONE:
+            piece = replace(piece, kind="store")
+        elif piece.is_scan:
+            value = _scan_of_one(piece, analysis)
+            piece = replace(piece, kind="store", mode="", value=value)
     return Nest(outer=outer, pieces=(piece,), analysis=analysis)
 
 
@@ -222,8 +230,17 @@ def _piece_of(
             writes = _writes(statement, loops, analysis)
             piece = Piece(kind=kind, writes=writes, inner=inner, value=value, position=position)
             return loops, inner, piece
-        case Scan():
-            raise NotImplementedError("groups have no action for a running total yet")
+        case Scan(loops=loops, along=along, kind=kind, value=value):
+            writes = _writes(statement, loops, analysis)
+            piece = Piece(
+                kind="scan",
+                mode=kind,
+                writes=writes,
+                inner=(along,),
+                value=value,
+                position=position,
+            )
+            return tuple(symbol for symbol in loops if symbol != along), (along,), piece
         case Scatter(loops=loops, base=base, index=index, mode=mode, value=value):
             place = analysis.expressions.index(index)
             piece = Piece(
@@ -237,6 +254,14 @@ def _piece_of(
                 position=position,
             )
             return loops, (), piece
+
+
+def _scan_of_one(piece: Piece, analysis: Analysis) -> Value:
+    """What a scan over one element gives."""
+    make, value = analysis.expressions, piece.value
+    if piece.mode == "sum" and value.dtype.is_float:
+        value = make.apply("add", value, make.constant(0.0, value.dtype))  # no sum is -0.0
+    return make.cast(value, analysis.buffers[piece.writes[0].buffer].layout.dtype)
 
 
 def _writes(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 from fusewright.context import CompileContext
-from fusewright.ir.group import Group, Schedule, StepWork
+from fusewright.ir.group import Group, ScanStore, Schedule, StepWork
 from fusewright.ir.limits import LimitsOf, limits_of_cpu
 from fusewright.ir.origin import Origin
 from fusewright.ir.program import ComputedBuffer, Program
@@ -148,7 +148,13 @@ def _work(program: Program, graph: Graph, number: int) -> StepWork:
         return name not in graph.kept and graph.readers.get(name, set()) <= {number}
 
     origins = _origins(program, step)
-    group = build_group(step, group_name(step, origins), leaves_memory, origins)
+    name = group_name(step, origins)
+    group = build_group(step, name, leaves_memory, origins)
+    if not _holds_scans(group, graph.analysis):
+        scanned = {piece.writes[0].buffer for piece in step.pieces if piece.is_scan}
+        group = build_group(
+            step, name, lambda buffer: buffer not in scanned and leaves_memory(buffer), origins
+        )
     taken_over = tuple((piece.writes[0].buffer, piece.base) for piece in step.pieces if piece.base)
     bases = tuple(graph.analysis.buffers[base] for _, base in taken_over)
     return replace(
@@ -156,6 +162,18 @@ def _work(program: Program, graph: Graph, number: int) -> StepWork:
         reads=(*group.reads, *(base for base in bases if base not in group.reads)),
         reuses=(*taken_over, *_chosen_reuses(group, graph.analysis)),
     )
+
+
+def _holds_scans(group: Group, analysis: Analysis) -> bool:
+    """Whether a kernel has the rows that scans fill where later stages read them; it cannot compute
+    them again.
+    """
+    rows = {local.name for local in group.locals if local.size}
+    actions = (action for stage in group.stages for action in stage.actions)
+    scans = (action for action in actions if isinstance(action, ScanStore))
+    return not any(scan.buffer in rows for scan in scans) or analysis.limits_of(
+        group.device
+    ).holds_rows(group)
 
 
 def _chosen_reuses(group: Group, analysis: Analysis) -> tuple[tuple[str, str], ...]:

@@ -32,6 +32,7 @@ from fusewright.ir.group import (
     Group,
     Local,
     Reduce,
+    ScanStore,
     Stage,
     Store,
     action_roots,
@@ -147,7 +148,7 @@ class _Placement:
         if source.level == level and source.piece.inner == piece.inner:
             return source.value
         if source.piece.inner:
-            if self._is_cheap(source):
+            if source.piece.is_store and self._is_cheap(source):
                 return source.value
             if source.local is None and not source.in_memory:
                 source.in_memory = not self._takes_row(source.piece.inner, load)
@@ -232,6 +233,12 @@ def _actions(item: Placed) -> list[Action]:
                 (write,) = piece.writes
                 actions.append(Store(buffer=write.buffer, index=write.index, value=value))
             return actions
+        case "scan":
+            (write,) = piece.writes
+            target, index = write.buffer, write.index
+            if item.local is not None:
+                target, index = item.local.name, row_index(piece.inner)
+            return [ScanStore(buffer=target, index=index, kind=piece.mode, value=value)]
         case "scatter":
             index, indirect = place_index(piece)
             return [

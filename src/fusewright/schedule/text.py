@@ -72,6 +72,8 @@ def _result_row(piece: Piece, values: ValueRows) -> str:
     match piece.kind:
         case "store":
             return f"store {elements} = {value}"
+        case "scan":
+            return f"scan {elements} = {piece.mode} {value}"
         case "scatter":
             return f"accumulate {piece.mode} {elements} = {value}"
         case kind:
@@ -192,6 +194,12 @@ class _Steps:
                 "place": self.reader.expressions.index(index),
                 "value": values.operand(cursor),
             }
+        if cursor.accept("scan"):
+            writes = _writes(cursor, values)
+            cursor.expect("=")
+            mode = cursor.take("name")
+            value = values.operand(cursor)
+            return {"kind": "scan", "mode": mode, "writes": writes, "value": value}
         cursor.expect("reduce")
         writes = _writes(cursor, values)
         cursor.expect("=")

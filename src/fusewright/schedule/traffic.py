@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from fusewright.ir.group import Accumulate, Group, Store
+from fusewright.ir.group import Group, Reduce
 from fusewright.ir.index import Index, LoopSymbol, integer
 from fusewright.ir.program import Buffer
 from fusewright.ir.value import Load, Value, postorder
@@ -45,7 +45,7 @@ def _accesses(group: Group) -> Iterator[tuple[str, Index, Index, bool]]:
     """Each access: buffer, index, how many elements it visits at most, and whether it writes."""
     for stage in group.stages:
         for action in stage.actions:
-            if isinstance(action, Store | Accumulate):
+            if not isinstance(action, Reduce):
                 yield action.buffer, action.index, _visited(action.index, action.value), True
             for value in postorder((action.value,)):
                 if isinstance(value, Load):

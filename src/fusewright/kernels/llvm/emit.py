@@ -12,8 +12,8 @@ from functools import partial
 from math import prod
 
 from fusewright.ir.dtype import DType
-from fusewright.ir.group import Accumulate, Action, Group, Local, Reduce, Stage, Store
-from fusewright.ir.index import LoopSymbol, SizeSymbol, Symbol, integer
+from fusewright.ir.group import Accumulate, Action, Group, Local, Reduce, ScanStore, Stage, Store
+from fusewright.ir.index import Index, LoopSymbol, SizeSymbol, Symbol, integer
 from fusewright.ir.value import Load
 from fusewright.kernels import analysis
 from fusewright.kernels.analysis import Dependences
@@ -23,6 +23,7 @@ from fusewright.kernels.llvm.loops import Loops
 from fusewright.kernels.llvm.mathematics import definitions
 from fusewright.kernels.llvm.plan import InnerPlan, KernelPlan
 from fusewright.kernels.llvm.reduce import write_reductions
+from fusewright.kernels.llvm.scans import Carry
 from fusewright.kernels.llvm.scatter import accumulate
 from fusewright.kernels.llvm.scope import Scope, load_arguments
 from fusewright.kernels.llvm.storage import MEMORY, REGISTER
@@ -49,6 +50,9 @@ class GroupWriter:
     row_sizes: dict[str, int | Register] = field(default_factory=dict)
     """Elements of each local that is a row, known at the function's entry, where its memory is
     made."""
+
+    carries: dict[int, Carry] = field(default_factory=dict)
+    """The scans of the stage that is being written, by identity of their actions."""
 
     rows: dict[str, Register] = field(default_factory=dict)
     """The memory of each row, which the loop over whole vectors and the narrower steps after it
@@ -194,6 +198,11 @@ class GroupWriter:
         for stage in self.group.stages:
             stored, loaded = _stored(stage), _loaded(stage)
             scope.stored_here = stored & loaded
+            self.carries = {
+                id(action): Carry.begin(scope, action)
+                for action in stage.actions
+                if isinstance(action, ScanStore)
+            }
             if any(isinstance(action, Reduce) for action in stage.actions):
                 write_reductions(self.loops, stage, self.write_action)
             else:
@@ -227,27 +236,29 @@ class GroupWriter:
             self.write_action(action)
 
     def write_action(self, action: Action) -> None:
-        """A store or a scatter at the current point(s)."""
+        """A store, scan or scatter at the current point(s)."""
         match action:
-            case Store():
-                self._store(action)
+            case Store(buffer=buffer, index=index, value=value):
+                self._store(buffer, index, evaluate(self.scope, value))
+            case ScanStore(buffer=buffer, index=index):
+                carry = self.carries[id(action)]
+                self._store(buffer, index, carry.take_in(self.scope, action, self.dtypes[buffer]))
             case Accumulate():
                 accumulate(self.scope, action, self.dtypes[action.buffer])
             case Reduce():
                 raise AssertionError("reductions are written by `reduce`")
 
-    def _store(self, action: Store) -> None:
+    def _store(self, buffer: str, index: Index, value: Register) -> None:
         scope = self.scope
-        value = evaluate(scope, action.value)
-        dtype = self.dtypes[action.buffer]
-        is_row = scope.row_locals.get(action.buffer)
+        dtype = self.dtypes[buffer]
+        is_row = scope.row_locals.get(buffer)
         if is_row is False:
-            memory.store_local(scope, action.buffer, scope.spread(value))
+            memory.store_local(scope, buffer, scope.spread(value))
         elif is_row and scope.local_lanes > 1:
-            memory.store_row_element(scope, action.buffer, action.index, dtype, value)
+            memory.store_row_element(scope, buffer, index, dtype, value)
         else:
-            memory.store(scope, action.buffer, action.index, dtype, value)
-        if action.buffer in scope.stored_here:
+            memory.store(scope, buffer, index, dtype, value)
+        if buffer in scope.stored_here:
             scope.forget(scope.depth)
 
 

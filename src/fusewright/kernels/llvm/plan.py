@@ -40,6 +40,10 @@ Waking one takes 1.3 µs where its processor is idle, but milliseconds where ano
 BLOCK_WORK = 8_192
 """Additions a unit of work should hold when one loop is cut into several units."""
 
+SCANNED_COST = 8
+"""The cost of a scan's step up to which a vector is scanned in itself, which takes a few of them;
+where it is more, the elements of a row are taken one by one.
+"""
 
 FRAME_BYTES = 1 << 22
 """The bytes that rows may take of a thread's stack, which holds 8 MiB in most threads."""
@@ -212,7 +216,11 @@ def _block(outer: LoopSymbol, loops: tuple[LoopSymbol, ...], cost: int, wide: in
 def _outer_unroll(group: Group, traits: list[Traits], outer: LoopSymbol, lanes: int) -> int:
     """Registers in one step: several where a reduction's chain of additions would else wait for
     itself."""
-    if lanes == 1 or not any(t.reduces for t in traits) or max(t.cost for t in traits) > 8:
+    if (
+        lanes == 1
+        or not any(t.reduces or t.scan_cost for t in traits)
+        or max(t.cost for t in traits) > 8
+    ):
         return 1
     if bytes_of_rows(group) * lanes * 4 > FRAME_BYTES:
         return 1
@@ -231,7 +239,7 @@ def _inner_unroll(traits: Traits, lane: LoopSymbol, lanes: int) -> int:
     """The width in vectors of steps over lanes inside, as over those outside; a short row is one
     masked step.
     """
-    if traits.cost > 12:
+    if traits.cost > 12 or traits.scan_cost:  # a wider vector takes more steps to be scanned
         return 1
     whole = lane.extent
     if whole.is_constant and int(whole) <= 4 * lanes:
@@ -260,7 +268,9 @@ def ranked_outer_lanes(group: Group, traits: list[Traits], lanes: int) -> list[L
 
 
 def _inner_lane(inner: tuple[LoopSymbol, ...], traits: Traits, lanes: int) -> LoopSymbol | None:
-    """The inner loop of a stage that is best cut into vectors."""
+    """The inner loop of a stage that is best cut into vectors; a scan goes along the last."""
+    if traits.scan_cost:
+        return inner[-1] if traits.scan_cost <= SCANNED_COST else None
     return min(
         reversed(inner),
         key=lambda symbol: _access_cost(traits, symbol, lanes) / _filling(symbol, lanes),
@@ -287,11 +297,12 @@ def _inner_cost(group: Group, traits: list[Traits], lanes: int) -> float:
     for t, stage in zip(traits, group.stages, strict=True):
         lane = _inner_lane(stage.inner, t, lanes)
         if lane is None:
-            total += t.cost + len(t.accesses)
+            total += points(stage) * (t.cost + len(t.accesses))
             continue
         cost = _access_cost(t, lane, lanes) + t.cost
         total += points(stage) * cost / lanes / _filling(lane, lanes)
         total += FOLD if t.reduces else 0.0
+        total += points(stage) * t.scan_cost * (lanes.bit_length() - 1) / lanes
     return total
 
 

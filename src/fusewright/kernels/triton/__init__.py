@@ -11,7 +11,7 @@ from fusewright.ir.kernel import KernelArgument, TritonFacts
 from fusewright.ir.limits import Limits
 from fusewright.ir.text import commented_loops
 from fusewright.kernels.language import Candidate, Work
-from fusewright.kernels.triton.axis_form import CannotRecompute
+from fusewright.kernels.triton.axis_form import CannotRecompute, axis_stages
 from fusewright.kernels.triton.configurations import configurations
 from fusewright.kernels.triton.emit import TritonKernel, write
 from fusewright.kernels.triton.tiling import (
@@ -21,6 +21,7 @@ from fusewright.kernels.triton.tiling import (
     Configuration,
     Tiling,
     configuration_of,
+    scanned_rows,
     tile,
 )
 
@@ -38,8 +39,16 @@ __all__ = [
 
 
 def holds_rows(group: Group) -> bool:
-    """Whether the group's kernel has its rows in registers from stage to stage."""
-    return tile(group).persistent
+    """Whether the group's kernel has its rows in registers from stage to stage; those that scans
+    fill wherever they are read, too.
+    """
+    tiling = tile(group)
+    if tiling.persistent and scanned_rows(group):
+        try:
+            axis_stages(group, tiling)
+        except CannotRecompute:
+            return False
+    return tiling.persistent
 
 
 LIMITS = Limits(

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fusewright.ir.group import Accumulate, Action, Group, Reduce, Stage, Store
+from fusewright.ir.group import Accumulate, Action, Group, Reduce, ScanStore, Stage, Store
 from fusewright.ir.index import Index, Symbol
 from fusewright.ir.value import Expressions, Indirect, Load, Value, place_of, postorder
 from fusewright.kernels.triton.tiling import TileAxis, Tiling
@@ -48,6 +48,7 @@ class _Row:
     index: Index
     value: Value
     stage: int
+    is_scan: bool
 
 
 def axis_stages(group: Group, tiling: Tiling) -> tuple[AxisStage, ...]:
@@ -78,9 +79,10 @@ class _Rewriter:
         loops = self.tiling.loops[self.place]
         actions = [self.action(action, loops) for action in stage.actions]
         for action in actions:
-            if isinstance(action, Store) and action.buffer in self.row_names:
+            if not isinstance(action, Reduce) and action.buffer in self.row_names:
                 assert axis is not None, f"row {action.buffer} is stored outside a loop"
-                row = _Row(axis, action.index, action.value, self.place)
+                is_scan = isinstance(action, ScanStore)
+                row = _Row(axis, action.index, action.value, self.place, is_scan)
                 self.rows[action.buffer] = row
         needed = [action for action in actions if self.is_kept(action)]
         return AxisStage(axis, tuple(needed))
@@ -95,6 +97,9 @@ class _Rewriter:
             case Store(buffer=buffer, index=index, value=value):
                 value = self.value(value, loops)
                 return Store(buffer=buffer, index=index.substitute(loops), value=value)
+            case ScanStore(buffer=buffer, index=index, kind=kind, value=value):
+                value, place = self.value(value, loops), index.substitute(loops)
+                return ScanStore(buffer=buffer, index=place, kind=kind, value=value)
             case Reduce(targets=targets, kind=kind, value=value):
                 return Reduce(targets=targets, kind=kind, value=self.value(value, loops))
             case Accumulate(buffer=buffer, index=index, mode=mode, value=value):
@@ -123,6 +128,8 @@ class _Rewriter:
         axis = self.tiling.inner[self.place]
         if self.tiling.persistent and row.axis == axis and row.index == load.index:
             return None
+        if row.is_scan:
+            raise CannotRecompute(f"{load.buffer} gathers a row")
         if row.index != row.axis.symbol.index:
             raise CannotRecompute(f"row {load.buffer} is stored at {row.index}, not in order")
         self.require_intact(load.buffer, row)

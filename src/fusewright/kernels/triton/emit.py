@@ -20,13 +20,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fusewright.ir.dtype import DType
-from fusewright.ir.group import Accumulate, Action, Group, Reduce, Store, action_roots
+from fusewright.ir.group import Accumulate, Action, Group, Reduce, ScanStore, Store, action_roots
 from fusewright.ir.index import Index, RealSymbol, Symbol, integer
 from fusewright.ir.kernel import KernelArgument
 from fusewright.ir.value import Constant, Load, Masked, Value, postorder
 from fusewright.kernels.triton.axis_form import AxisStage, axis_stages
 from fusewright.kernels.triton.operations import NUMBER_KINDS, POINTERS, TYPES, constant_text
 from fusewright.kernels.triton.reductions import ARGUMENT, PLAIN, filled, identity_text
+from fusewright.kernels.triton.scans import (
+    SCANS,
+    across_block,
+    combined,
+    scan_start,
+    scanned,
+)
 from fusewright.kernels.triton.tiling import (
     Configuration,
     TileAxis,
@@ -226,6 +233,9 @@ class _KernelWriter:
         reductions = [action for action in stage.actions if isinstance(action, Reduce)]
         for reduce in reductions:
             self.start(reduce, axis)
+        scans = [action for action in stage.actions if isinstance(action, ScanStore)]
+        for scan in scans:
+            self.body.add(f"{scan.buffer}_carry = {scan_start(scan, self.shape(None))}")
         count = self.values.index(axis.extent)
         self.body.add(f"for start in range(0, {count}, {axis.block_name}):")
         self.body.depth += 1
@@ -245,10 +255,10 @@ class _KernelWriter:
     def action(self, action: Action, axis: TileAxis | None) -> None:
         match action:
             case Store(buffer=buffer, index=index, value=value):
-                if buffer in self.local_types:
-                    self.values.locals[buffer, index] = self.values.typed(value)
-                else:
-                    self.store(buffer, index, value, axis)
+                self.store(buffer, index, self.values.typed(value), axis)
+            case ScanStore(buffer=buffer, index=index):
+                assert axis is not None, "a scan has a loop"
+                self.store(buffer, index, self.scan(action, axis), axis)
             case Accumulate():
                 self.accumulate(action, axis)
             case Reduce():
@@ -259,7 +269,10 @@ class _KernelWriter:
 
     # Memory ---------------------------------------------------------------------------------------
 
-    def store(self, buffer: str, index: Index, value: Value, axis: TileAxis | None) -> None:
+    def store(self, buffer: str, index: Index, text: str, axis: TileAxis | None) -> None:
+        if buffer in self.local_types:
+            self.values.locals[buffer, index] = text
+            return
         # Where an axis has one point, its variable is 0: it gives the address the tile's shape.
         along = (*self.tiling.outer, *(() if axis is None else (axis,)))
         shaped = index
@@ -268,7 +281,6 @@ class _KernelWriter:
                 shaped = shaped + dimension.symbol
         address = self.values.address(buffer, shaped)
         mask = self.values.mask_of(self.values.index_axes(index))
-        text = self.values.typed(value)
         self.body.add(f"tl.store({address}, {text}{f', {mask}' if mask else ''})")
         is_kept = axis is None or self.tiling.persistent
         if is_kept and text.isidentifier():
@@ -290,6 +302,25 @@ class _KernelWriter:
     def shape(self, axis: TileAxis | None) -> str:
         """The shape of a tile in a stage over `axis`."""
         return self.values.shape((*self.tiling.outer, *(() if axis is None else (axis,))))
+
+    # Scans ----------------------------------------------------------------------------------------
+
+    def scan(self, action: ScanStore, axis: TileAxis) -> str:
+        """The variable of a scan's results, in the buffer's type: of whole rows, or of blocks, each
+        of which goes on from what was carried to it.
+        """
+        name, total = f"{action.buffer}_carry", f"{action.buffer}_scan"
+        value, kind = self.row(action.value, axis), action.kind
+        self.body.add(f"{total} = {scanned(kind, value, axis.position)}")
+        if not self.tiling.persistent:
+            neutral = identity_text(SCANS[kind].identity, action.value.dtype)
+            block = across_block(kind, self.masked(value, axis, neutral), axis.position)
+            self.body.add(f"{total} = {combined(kind, name, total)}")
+            self.body.add(f"{name} = {combined(kind, name, block)}")
+        held = (self.types | self.local_types)[action.buffer]
+        if held is not action.value.dtype:
+            self.body.add(f"{total} = {total}.to({TYPES[held]})")
+        return total
 
     # Reductions -----------------------------------------------------------------------------------
 

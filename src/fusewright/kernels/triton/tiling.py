@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from math import prod
 
-from fusewright.ir.group import Group, Stage
+from fusewright.ir.group import Group, ScanStore, Stage
 from fusewright.ir.index import (
     Index,
     LoopSymbol,
@@ -164,7 +164,11 @@ def _warps(tiling: Tiling) -> int:
 
 
 def tile(group: Group, persistent: bool | None = None) -> Tiling:
-    """Choose the axes and blocks of a group. `persistent` overrides the choice where it can."""
+    """Choose the axes and blocks of a group. `persistent` overrides the choice where it can. Rows
+    that are scanned into are held: they cannot be computed again.
+    """
+    if scanned_rows(group):
+        persistent = True
     if any(stage.inner for stage in group.stages):
         return _tile_rows(group, persistent)
     segments, blocks = _segments(group)
@@ -183,6 +187,13 @@ def tile(group: Group, persistent: bool | None = None) -> Tiling:
         persistent=False,
         wide=_is_wide(group),
     )
+
+
+def scanned_rows(group: Group) -> set[str]:
+    """The names of rows that scans fill."""
+    rows = {local.name for local in group.locals if local.size}
+    actions = (action for stage in group.stages for action in stage.actions)
+    return {a.buffer for a in actions if isinstance(a, ScanStore) and a.buffer in rows}
 
 
 def flatten(loops: tuple[LoopSymbol, ...], name: str) -> tuple[LoopSymbol, dict[Symbol, Index]]:

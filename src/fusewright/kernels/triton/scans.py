@@ -1,0 +1,50 @@
+"""Each kind of scan in Triton: the function that combines two results, and what changes nothing."""
+
+from __future__ import annotations
+
+from fusewright.ir.group import ScanStore
+from fusewright.kernels.triton.reductions import filled, identity_text
+from fusewright.records import record
+
+
+@record
+class PlainScan:
+    """One kind of scan."""
+
+    identity: str
+    """What changes nothing, by name: zero, one, least or greatest."""
+
+    function: str
+    """The function of `triton_functions` that combines an earlier result with a later one."""
+
+
+SCANS = {
+    "sum": PlainScan("zero", "add"),
+    "prod": PlainScan("one", "multiply"),
+    "max": PlainScan("least", "later_maximum"),
+    "min": PlainScan("greatest", "later_minimum"),
+    "logsumexp": PlainScan("least", "logaddexp"),
+}
+"""Scans by kind."""
+
+
+def scan_start(action: ScanStore, shape: str) -> str:
+    """What rows carry into their first blocks."""
+    dtype = action.value.dtype
+    return filled(shape, identity_text(SCANS[action.kind].identity, dtype), dtype)
+
+
+def scanned(kind: str, block: str, dimension: int) -> str:
+    """A block scanned along its rows."""
+    return f"tl.associative_scan({block}, {dimension}, functions.{SCANS[kind].function})"
+
+
+def across_block(kind: str, block: str, dimension: int) -> str:
+    """What the rows of a block gather to."""
+    function = SCANS[kind].function
+    return f"tl.reduce({block}, {dimension}, functions.{function}, keep_dims=True)"
+
+
+def combined(kind: str, earlier: str, later: str) -> str:
+    """Two results together."""
+    return f"functions.{SCANS[kind].function}({earlier}, {later})"
