@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 import torch
@@ -10,6 +11,8 @@ from torch.testing._internal.common_methods_invocations import op_db
 
 from fusewright.lower.rules import words
 from tests.lower.support import assert_same, leaves
+
+HALF_TYPES = (torch.bfloat16, torch.float16)
 
 RANDOM = frozenset(
     words(
@@ -37,17 +40,20 @@ def name_of(info: Any) -> str:
     return f"{info.name}.{info.variant_test_name}" if info.variant_test_name else info.name
 
 
-def samples(
-    info: Any, dtype: torch.dtype, count: int, device: str = "cpu"
-) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
-    """The first `count` samples: arguments and keywords. Those with dropout are left out: the
-    database seeds eager's call alone.
+def sample_inputs(info: Any, dtype: torch.dtype, count: int, device: str = "cpu") -> Iterator[Any]:
+    """The first `count` of the database's samples. Those with dropout are left out: the database
+    seeds eager's call alone.
     """
     torch.manual_seed(0)
     repeatable = (s for s in info.sample_inputs(device, dtype) if not s.kwargs.get("dropout_p"))
-    for number, sample in enumerate(repeatable):
-        if number == count:
-            return
+    return islice(repeatable, count)
+
+
+def samples(
+    info: Any, dtype: torch.dtype, count: int, device: str = "cpu"
+) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
+    """Arguments and keywords of those samples."""
+    for sample in sample_inputs(info, dtype, count, device):
         yield (sample.input, *sample.args), sample.kwargs
 
 
@@ -81,7 +87,7 @@ def is_more_exact(
     """True when `found` is nearer to the result in f64 than eager's `wanted`: half types rounded
     less often.
     """
-    if dtype not in (torch.bfloat16, torch.float16):
+    if dtype not in HALF_TYPES:
         return False
     if not isinstance(wanted, torch.Tensor) or not wanted.is_floating_point():
         return False
@@ -98,6 +104,6 @@ def to_float64(value: Any) -> Any:
 
 def tolerance(dtype: torch.dtype) -> dict[str, float]:
     """How far results may differ that were rounded at other places."""
-    if dtype in (torch.bfloat16, torch.float16):
+    if dtype in HALF_TYPES:
         return {"rtol": 2e-2, "atol": 2e-2}
     return {"rtol": 1e-4, "atol": 1e-5} if dtype.is_floating_point else {}

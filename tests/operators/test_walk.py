@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ import pytest
 import torch
 
 from fusewright.lower.rules import words
+from tests.lower.support import leaves
+from tests.operators import gradient_stage
 from tests.operators.samples import name_of
 from tests.operators.walk import STAGES, Outcome, Sample, main, operators, walk
 
@@ -93,6 +96,7 @@ BUDGET = {
     "reference": 4,
     "machine code": 2,
     "machine code of any size": 1,
+    "gradients": 1,
 }
 OTHER_TYPES = {
     "fakes": 10,
@@ -167,3 +171,37 @@ def test_a_walk_goes_on_where_it_was_stopped(tmp_path: Path, capsys: Any) -> Non
         "float32",
         "int64",
     ]
+
+
+CHANGES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "right": lambda y: y * 1,
+    "wrong": lambda y: y * 1.1,
+    "absent": lambda y: y.detach(),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", CHANGES)
+def test_wrong_gradients_fail(
+    name: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of another function do, in single precision as in half, and absent ones."""
+    compile_graph = gradient_stage.compile_graph
+    monkeypatch.setattr(
+        gradient_stage,
+        "compile_graph",
+        lambda *arguments: WithResult(compile_graph(*arguments), CHANGES[name]),
+    )
+    outcome = walk(INFOS["sin"], dtype, {"gradients": 2})
+    assert bool(outcome.failures) == (name != "right"), outcome
+    assert outcome.launches or name != "right"
+
+
+class WithResult:
+    """A compiled graph whose results are changed."""
+
+    def __init__(self, compiled: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        self.compiled, self.change, self.record = compiled, change, compiled.record
+
+    def __call__(self, *inputs: torch.Tensor) -> Any:
+        return [self.change(result) for result in leaves(self.compiled(*inputs))]

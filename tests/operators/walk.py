@@ -1,14 +1,15 @@
 """Each operator of torch's sample database through all stages of the compiler, beside eager.
 
     python -m tests.operators.walk [--samples N] [--dtypes float32,int64] [--resume FILE]
-        [--stages "machine code,reference"] [--triton | --device cuda] [NAME ...]
+        [--stages "machine code,reference"] [--triton | --device cuda] [--part K/N] [NAME ...]
 
 A sample goes through fakes (as it is, in other layouts, with symbolic sizes), its decomposition,
-the reference of its program, and machine code, for its sizes and for any. The first stage that
-differs from eager is named. Prints one row an operator and type that fails or is refused, and the
-totals; with names, a row for each. `--resume FILE` keeps a line for each operator and type that is
-done, and leaves out those that have one. With `--triton` and `TRITON_INTERPRET=1` in the
-environment kernels are Triton's, which its interpreter runs.
+the reference of its program, and machine code, for its sizes and for any, and with its gradients.
+The first stage that differs from eager is named. Prints one row an operator and type that fails or
+is refused, and the totals; with names, a row for each. `--part K/N` takes every N-th operator, from
+the K-th on, so that several processes share the work. `--resume FILE` keeps a line for each
+operator and type that is done, and leaves out those that have one. With `--triton` and
+`TRITON_INTERPRET=1` in the environment kernels are Triton's, which its interpreter runs.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +50,8 @@ from tests.operators.geometry import (
     laid_out_anew,
     without_single_elements,
 )
-from tests.operators.samples import RANDOM, compare, name_of, samples
+from tests.operators.gradient_stage import check_gradients
+from tests.operators.samples import RANDOM, compare, name_of, sample_inputs
 from tests.symbolic_inputs import SymbolicInputs
 
 DRAWS = 5
@@ -85,6 +88,9 @@ class Sample:
     kwargs: dict[str, Any]
     expected: Any
     """What eager gives. None where eager itself refuses, as it does a few samples."""
+
+    unique: Callable[..., Any]
+    """What makes results of which gradients are defined: of an SVD, say."""
 
     @property
     def has_values(self) -> bool:
@@ -224,6 +230,19 @@ def machine_code(sample: Sample, *, any_size: bool = False) -> None:
     sample.compare(compiled(*tensors))
 
 
+def gradients(sample: Sample) -> None:
+    """The gradients of that code are eager's."""
+    if sample.has_values and sample.info.supports_autograd and sample.dtype.is_floating_point:
+        sample.outcome.launches += check_gradients(
+            sample.info.op,
+            sample.unique,
+            sample.args,
+            sample.kwargs,
+            sample.dtype,
+            sample.setting.language,
+        )
+
+
 STAGES: Mapping[str, Callable[[Sample], None]] = {
     "fakes": fakes,
     "fakes of other layouts": fakes_of_other_layouts,
@@ -232,6 +251,7 @@ STAGES: Mapping[str, Callable[[Sample], None]] = {
     "reference": reference,
     "machine code": machine_code,
     "machine code of any size": partial(machine_code, any_size=True),
+    "gradients": gradients,
 }
 """In the order in which a program goes through them."""
 
@@ -301,13 +321,15 @@ def walk(
     }
     most = max((budget[stage] for stage in stages), default=0)
     with torch.no_grad():
-        for number, (args, kwargs) in enumerate(samples(info, dtype, most, setting.device)):
+        for number, drawn in enumerate(sample_inputs(info, dtype, most, setting.device)):
+            args, kwargs = (drawn.input, *drawn.args), drawn.kwargs
             try:
                 expected = info.op(*args, **kwargs)
             except Exception:  # The database holds a few samples that eager itself refuses.
                 continue
             outcome.samples += 1
-            sample = Sample(info, dtype, number, setting, outcome, args, kwargs, expected)
+            unique = drawn.output_process_fn_grad
+            sample = Sample(info, dtype, number, setting, outcome, args, kwargs, expected, unique)
             for stage, check in stages.items():
                 if number >= budget[stage]:
                     continue
@@ -346,13 +368,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--dtypes", default="float32")
     parser.add_argument("--stages", default="")
     parser.add_argument("--resume", type=Path, default=None)
+    parser.add_argument("--part", default="1/1", metavar="K/N")
     parser.add_argument("--triton", action="store_true")
     parser.add_argument("--device", default="cpu")
     options = parser.parse_args(arguments)
     warnings.simplefilter("ignore")
     setting = Setting(options.device, interpreted_triton() if options.triton else None)
     # Kernels alone depend on the device and on their language.
-    of_kernels = "machine code" if setting != Setting() else ",".join(STAGES)
+    of_kernels = "machine code,gradients" if setting != Setting() else ",".join(STAGES)
     chosen = (options.stages or of_kernels).split(",")
     assert set(chosen) <= STAGES.keys(), f"the stages are {', '.join(STAGES)}"
     budget = dict.fromkeys(chosen, options.samples)
@@ -360,7 +383,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.resume is not None and options.resume.exists():
         rows = [json.loads(line) for line in options.resume.read_text().splitlines()]
     done = {(row["operator"], row["dtype"]) for row in rows}
-    for info in operators(options.names):
+    first, step = map(int, options.part.split("/"))
+    for info in islice(operators(options.names), first - 1, None, step):
         for dtype in options.dtypes.split(","):
             supported = getattr(torch, dtype) in info.supported_dtypes(setting.device)
             if not supported or (name_of(info), dtype) in done:

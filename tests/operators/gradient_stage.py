@@ -1,0 +1,88 @@
+"""The gradients of an operator's sample, compiled, beside eager's: a stage of `walk`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from fusewright.config import Options
+from fusewright.context import CompileContext
+from fusewright.kernels import KernelLanguage
+from fusewright.pipeline import compile_graph
+from tests.end_to_end.gradients import is_writable, outputs_and_gradients
+from tests.lower.support import graph_of
+from tests.operators.samples import HALF_TYPES, tolerance
+
+Gradients = tuple[Tensor | None, ...]
+
+
+def check_gradients(
+    operator: Callable[..., Any],
+    unique: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    dtype: torch.dtype,
+    language: KernelLanguage | None,
+) -> int:
+    """AssertionError unless the gradients of all floating arguments, for some random gradient of
+    what `unique` makes of the results, are eager's, or nearer to those in double precision. Where
+    eager gives none, nothing is compared. Returns how many kernels the forward half launches.
+    """
+    options = {name: value for name, value in kwargs.items() if not is_writable(value)}
+    tensors_and_numbers = {name: value for name, value in kwargs.items() if name not in options}
+
+    def function(*inner: Any, **keywords: Any) -> Any:
+        return unique(operator(*inner, **keywords, **options))
+
+    module, tensors = graph_of(function, args, tensors_and_numbers)
+    with torch.enable_grad():
+        inputs = _leaves(tensors)
+        try:
+            _, expected = outputs_and_gradients(module, inputs)
+        except (RuntimeError, NotImplementedError, IndexError):  # no gradient, or none of this type
+            return 0
+        context = CompileContext(Options(verify=True, strict=True))
+        compiled = compile_graph(module, inputs, context, language)
+        _, computed = outputs_and_gradients(compiled, inputs)
+        assert [g is None for g in computed] == [g is None for g in expected], "absent gradients"
+        try:
+            for one, other in zip(computed, expected, strict=True):
+                torch.testing.assert_close(one, other, equal_nan=True, **tolerance(dtype))
+        except AssertionError:
+            if not _are_more_exact(computed, expected, module, tensors, dtype):
+                raise
+    return len(compiled.record.launches)
+
+
+def _leaves(tensors: Sequence[Tensor]) -> list[Tensor]:
+    return [
+        tensor.detach().requires_grad_(tensor.is_floating_point() or tensor.is_complex())
+        for tensor in tensors
+    ]
+
+
+def _are_more_exact(
+    computed: Gradients,
+    expected: Gradients,
+    module: fx.GraphModule,
+    tensors: Sequence[Tensor],
+    dtype: torch.dtype,
+) -> bool:
+    """True when gradients of half type are nearer to those in double precision than eager's, or
+    off by what rounding the results of each operator once more explains.
+    """
+    if dtype not in HALF_TYPES:
+        return False
+    wide = [tensor.double() if tensor.is_floating_point() else tensor for tensor in tensors]
+    _, exact = outputs_and_gradients(module, _leaves(wide))
+    for one, other, truth in zip(computed, expected, exact, strict=True):
+        if one is None or other is None or truth is None:
+            continue
+        error, eager_error = ((truth - x.double()).abs().nan_to_num() for x in (one, other))
+        room = 2e-2 * truth.abs().nan_to_num() + 1e-2
+        if not bool((error <= eager_error + room).all()):
+            return False
+    return True
