@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -58,6 +59,31 @@ def test_opgen_needs_a_file() -> None:
     result = CliRunner().invoke(app, ["opgen", "nowhere.yaml"])
     assert result.exit_code == 1
     assert "nowhere.yaml: No such file" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("missing", "command", "advice"),
+    [
+        ("yaml", ["--help"], None),
+        ("yaml", ["cache", "info"], None),
+        ("yaml", ["opgen", "--survey"], "pip install 'fusewright[opgen]'"),
+        ("typer", ["--help"], "pip install 'fusewright[tools]'"),
+    ],
+)
+def test_what_one_command_needs_is_no_need_of_others(
+    missing: str, command: list[str], advice: str | None
+) -> None:
+    program = (
+        f"import sys; sys.modules[{missing!r}] = None; sys.argv[1:] = {command!r}\n"
+        "from fusewright.cli import app; app()"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    if advice is None:
+        assert ran.returncode == 0, ran.stderr
+    else:
+        assert ran.returncode == 1 and ran.stderr.strip().endswith(advice)
 
 
 def test_opgen_needs_text(tmp_path: Path) -> None:

@@ -118,7 +118,7 @@ def test_commands_name_programs_and_options_that_there_are(path: Path) -> None:
     command = r"\bpython[\d.]* (-m [\w.]+|[\w/]+\.py)((?: [^`\n#|]+)?)"
     for program, arguments in re.findall(command, path.read_text()):
         name = program.removeprefix("-m ").removesuffix(".py").replace(".", "/")
-        if name == "pytest":
+        if name in ("pytest", "venv"):
             continue
         files = [ROOT / f"{name}.py", ROOT / name / "__main__.py"]
         text = next((file.read_text() for file in files if file.exists()), None)

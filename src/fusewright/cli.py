@@ -11,10 +11,8 @@ from typing import Annotated, Any, Final
 
 try:
     import typer
-
-    from fusewright import opgen as generator
 except ModuleNotFoundError as error:
-    raise SystemExit(f"{error}: pip install 'fusewright[opgen]'") from None
+    raise SystemExit(f"{error}: pip install 'fusewright[tools]'") from None
 from fusewright.compiler import Compiler, compilers_made
 from fusewright.errors import FusewrightError
 from fusewright.inspect.explanation import Explanation, explain_compiler
@@ -38,6 +36,11 @@ def main() -> None:
 
 OF_A_PROGRAM: Final = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 """Settings of commands that run a program: what follows its name is the program's."""
+
+NOTHING: Final = (
+    "nothing was compiled: the program called no function or module that fusewright.compile gave it"
+    "\n  torch.compile's are another compiler's: put fusewright.compile in its place"
+)
 
 ProgramPath = Annotated[Path, typer.Argument(help="A Python program.", exists=True, dir_okay=False)]
 Arguments = Annotated[list[str] | None, typer.Argument(help="What it is called with.")]
@@ -74,7 +77,7 @@ def explain(program: ProgramPath, arguments: Arguments = None) -> None:
             for explanation in explanations:
                 typer.echo(f"\n{explanation}")
             if not explanations:
-                typer.echo("nothing was compiled: no compiled function was called")
+                typer.echo(NOTHING)
 
 
 @app.command(context_settings=OF_A_PROGRAM, rich_help_panel=UNDERSTAND)
@@ -101,7 +104,9 @@ def report(
         finally:
             explanations = _explanations(compilers)
             pages.write_page(explanations, out, title=program.name, time=timed)
-            typer.echo(f"{len(explanations)} compiled functions told of in {out}")
+            count = len(explanations)
+            told = f"{count} compiled function{'s' * (count != 1)} told of in {out}"
+            typer.echo(told if explanations else NOTHING)
 
 
 @app.command(context_settings=OF_A_PROGRAM, rich_help_panel=UNDERSTAND)
@@ -144,7 +149,7 @@ def bisect(
         for text in bisection.texts():
             typer.echo(f"\n{text}")
         if not bisection.found:
-            typer.echo("nothing was compiled: no compiled function was called")
+            typer.echo(NOTHING)
     raise typer.Exit(int(bisection.goes_wrong))
 
 
@@ -309,15 +314,16 @@ def opgen(
     ] = None,
     out: Annotated[Path, typer.Option(help="The folder to write to.")] = Path("generated"),
     target: Annotated[
-        list[str], typer.Option(help="What to generate: cpp, python; repeat for both.")
-    ] = list(generator.TARGETS),  # noqa: B006  typer copies it
+        list[str] | None, typer.Option(help="What to generate: cpp or python. Both.")
+    ] = None,
     callable_operators: Annotated[
         bool,
         typer.Option("--callable", help="Also define C++ functions at::<backend>::<operator>."),
     ] = False,
     per_file: Annotated[
-        int, typer.Option(min=1, help="About how many operators stand in one C++ file.")
-    ] = generator.PER_FILE,
+        int | None,
+        typer.Option(min=1, help="About how many operators stand in one C++ file.", metavar="N"),
+    ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Overwrite files that were edited by hand.")
     ] = False,
@@ -326,6 +332,10 @@ def opgen(
     ] = False,
 ) -> None:
     """Generate the variants of a backend's operators from one kernel each."""
+    try:
+        generator = importlib.import_module("fusewright.opgen")  # Others do without.
+    except ModuleNotFoundError as error:
+        raise SystemExit(f"{error}: pip install 'fusewright[opgen]'") from None
     if survey:
         typer.echo(generator.survey(generator.read_declarations()))
         return
@@ -334,7 +344,10 @@ def opgen(
     try:
         plan = generator.read_plan(_read(description), str(description))
         files = generator.emit(
-            plan, targets=target, callable_operators=callable_operators, per_file=per_file
+            plan,
+            targets=target or generator.TARGETS,
+            callable_operators=callable_operators,
+            per_file=per_file or generator.PER_FILE,
         )
         written = generator.write_files(files, out, force=force)
     except (FusewrightError, ValueError) as error:

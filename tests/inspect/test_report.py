@@ -118,7 +118,7 @@ def test_the_memory_plan_has_the_records_peak(explanation: Any) -> None:
 
 def test_times(explanation: Any) -> None:
     text = page([explanation], time=True)
-    assert "of a copy" in text and "Copies of large tensors move" in text
+    assert "of a copy" in text and "copies of large tensors move" in text
     assert "a call</h3>" in text
 
 
@@ -130,6 +130,7 @@ def test_a_matrix_product_is_measured_by_its_operations() -> None:
     kernel = text[text.index(f'id="{launch.kernel}"') :]
     (figures,) = re.findall('class="figures">(.*?)</span>', kernel)[:1]
     assert re.search(r"· [0-9.]+ [GM]FLOP/s · \d+ % of a large product$", figures), figures
+    assert re.search(r"large products in float32 do [0-9.]+ [GM]FLOP/s\.", text)
     assert "multiplies and adds 524 kFLOP; reads" in kernel  # 2 * 32 * 128 * 64.
 
 
@@ -177,7 +178,7 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     )
     out = tmp_path / "page.html"
     result = CliRunner().invoke(app, ["report", "--out", str(out), str(program), "--x"])
-    assert result.exit_code == 2 and "1 compiled functions told of" in result.output
+    assert result.exit_code == 2 and "1 compiled function told of" in result.output
     assert "<title>program.py" in out.read_text() and "sin" in out.read_text()
 
 
@@ -195,6 +196,12 @@ def test_a_browser_shows_it(explanation: Any, tmp_path: Path) -> None:
                 assert wide <= width, "nothing is cut off"
                 colour = browser.evaluate("getComputedStyle(document.body).backgroundColor")
                 assert (sum(map(int, re.findall(r"\d+", colour)[:3])) < 380) == dark
+                browser.evaluate("document.querySelector('#kernels').scrollIntoView()")
+                browser.until("document.querySelector('nav a.here').hash === '#kernels'")
+                edge = browser.evaluate(
+                    "document.querySelector('nav a.here').getBoundingClientRect().right"
+                )
+                assert edge <= width, "the link to what is seen is seen"
                 assert browser.evaluate("document.querySelectorAll('.node').length") > 5
                 assert browser.evaluate("document.querySelectorAll('.block').length") > 2
                 assert browser.errors == []

@@ -190,6 +190,18 @@ def test_times_are_added_up() -> None:
     assert len(spent) == before and all(one.count == 4 for one in spent.values())
 
 
+def many(x: Any) -> Any:
+    return torch.sqrt(torch.abs(torch.sin(torch.cos(torch.exp(torch.tanh(x * 2) + 1) - 3)) / 4))
+
+
+def test_a_kernel_of_many_operators_has_lines() -> None:
+    compiled = fusewright.compile(many, options=STRICT)
+    compiled(X)
+    (kernel,) = compiled.compiler.compilations[0].record.kernels
+    line = inspect.getsourcelines(many)[1] + 1
+    assert f"{kernel.name} test_profiling.py:{line}" in events_of(lambda: compiled(X))
+
+
 def test_labels(tmp_path: Path) -> None:
     file = tmp_path / "module.py"
     file.write_text(

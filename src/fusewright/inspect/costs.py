@@ -10,7 +10,7 @@ from typing import Final
 
 import torch
 
-from fusewright.inspect.explanation import Explanation
+from fusewright.inspect.explanation import Explanation, merged_breaks
 from fusewright.inspect.machine import copy_bandwidth, product_rate
 from fusewright.inspect.operations import Operations, operations_of_kernels, operations_of_lines
 from fusewright.ir.dtype import DType
@@ -246,15 +246,14 @@ def _outside(profile: Profile) -> Iterator[str]:
 
 
 def _breaks(profile: Profile) -> Iterator[str]:
-    breaks = sum(len(explanation.breaks) for explanation in profile.explanations)
+    breaks = sum(len(merged_breaks(explanation.breaks)) for explanation in profile.explanations)
     eager = sum(
         len(explanation.fallbacks) + len(explanation.failures)
         for explanation in profile.explanations
     )
     if breaks or eager:
-        things = [f"{breaks} graph breaks"] * bool(breaks) + [f"{eager} parts run eagerly"] * bool(
-            eager
-        )
+        counts = {"graph break": breaks, "part that runs eagerly": eager}
+        things = [f"{count} × {thing}" for thing, count in counts.items() if count]
         yield f"{' and '.join(things)}: fusewright explain names the lines, and what to change"
 
 

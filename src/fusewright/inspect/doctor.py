@@ -137,7 +137,7 @@ def _packages() -> Iterator[Diagnosis]:
 
 def _processor() -> Iterator[Diagnosis]:
     target = cpu_target()
-    name = _processor_name()
+    name = processor_name()
     text = f"{name} (LLVM: {target.name}), vectors of {8 * target.vector_bytes} bits"
     if target.vector_bytes >= 32 or platform.machine() not in ("x86_64", "AMD64"):
         yield Diagnosis(kind="ok", subject="processor", text=text)
@@ -146,7 +146,8 @@ def _processor() -> Iterator[Diagnosis]:
         yield Diagnosis(kind="warning", subject="processor", text=text, remedy=remedy)
 
 
-def _processor_name() -> str:
+def processor_name() -> str:
+    """The name of the processor."""
     try:
         model = re.search(r"model name\s*: (.+)", Path("/proc/cpuinfo").read_text())
     except OSError:

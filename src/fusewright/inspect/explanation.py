@@ -18,6 +18,7 @@ from fusewright.capture.sources import (
     StateSource,
     ThreadSource,
 )
+from fusewright.capture.trace import CALL_MODULE
 from fusewright.compilation import Compilation
 from fusewright.compiler import Compiler
 from fusewright.errors import Location
@@ -547,9 +548,15 @@ _STACK_LINE: Final = re.compile(r'File "(.+)", line (\d+), in .+\n(?:    (.*)\n)
 
 
 def _outermost(stack: str) -> Location | None:
-    """The line of the compiled function itself in a stack as tracebacks print it."""
-    row = _STACK_LINE.search(stack)
-    return Location(row[1], int(row[2]), row[3] or "") if row else None
+    """The user's outermost line in a stack as tracebacks print it; above it stands a line of ours
+    where a module's call is compiled.
+    """
+    rows = (
+        Location(row[1], int(row[2]), row[3] or "")
+        for row in _STACK_LINE.finditer(stack)
+        if row[1] != CALL_MODULE.__code__.co_filename
+    )
+    return next(rows, None)
 
 
 def _recompile_lines(number: int, recompile: Recompiled) -> list[str]:

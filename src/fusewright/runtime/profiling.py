@@ -32,8 +32,8 @@ PLACES: Final = 3
 
 NVTX_SWITCH: Final = "FUSEWRIGHT_NVTX"
 
-_COMMENT: Final = re.compile(r"\s*# (\S+)(?: at (.+):(\d+))?\s*$")
-"""A line of a generated module that says where the next one comes from."""
+_COMMENT: Final = re.compile(r"\s*# (?:… and \d+ more|(\S+)(?: at (.+):(\d+))?)\s*$")
+"""A line of a generated module that says where the next one comes from, or of how many others."""
 
 
 @record(kw_only=True)
@@ -73,7 +73,8 @@ def _origins(file: str, line: int) -> Iterator[tuple[str, str, str]]:
     above = itertools.takewhile(bool, map(_COMMENT.match, reversed(lines)))
     for match in reversed(list(above)):
         assert match is not None
-        yield match[1], match[2] or "", match[3] or "0"
+        if match[1] is not None:
+            yield match[1], match[2] or "", match[3] or "0"
 
 
 def _kernel_name(called: Any) -> str:

@@ -15,6 +15,7 @@ from fusewright.inspect.report.graphs import pictures, shape_of, short_operator
 from fusewright.inspect.report.memory import memory_plan
 from fusewright.inspect.report.sources import LineMark, Marks, is_users
 from fusewright.inspect.timing import Timed, time_graph
+from fusewright.ir.dtype import DType
 from fusewright.ir.group import Group
 from fusewright.ir.kernel import Kernel
 from fusewright.ir.text import print_group
@@ -75,6 +76,8 @@ class KernelShown:
     modules: dict[str, None] = field(default_factory=dict)
     operations: float = 0.0
     """Of matrix products in all launches."""
+
+    product_dtype: DType | None = None
 
     seconds: float | None = None
     best_seconds: float | None = None
@@ -170,6 +173,16 @@ class Contents:
         return sorted(
             self.kernels.values(), key=lambda kernel: (-(kernel.seconds or 0), -kernel.bytes)
         )
+
+    @property
+    def product_rates(self) -> list[tuple[DType, float]]:
+        """Operations a second of a large product, in the types of the products that were timed."""
+        rates = {
+            kernel.product_dtype: kernel.operations / kernel.best_seconds
+            for kernel in self.kernels.values()
+            if kernel.product_dtype is not None and kernel.best_seconds
+        }
+        return list(rates.items())
 
     @property
     def library_calls(self) -> list[tuple[str, int]]:
@@ -377,6 +390,7 @@ def _add_kernels(
                 shown.best_seconds = (shown.best_seconds or 0.0) + (part.copy_seconds or 0.0)
         if operations is not None:
             shown.operations += operations.count
+            shown.product_dtype = operations.dtype
             if part is not None:
                 device = step.device.partition(":")[0]
                 seconds = operations.count / product_rate(device, operations.dtype)

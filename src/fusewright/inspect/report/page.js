@@ -31,7 +31,11 @@ theme.addEventListener("click", () => {
 const links = find("nav a");
 const seen = new IntersectionObserver(entries => {
   for (const entry of entries) if (entry.isIntersecting)
-    for (const link of links) link.classList.toggle("here", link.hash === `#${entry.target.id}`);
+    for (const link of links) {
+      const here = link.hash === `#${entry.target.id}`, nav = link.parentElement;
+      link.classList.toggle("here", here);
+      if (here) nav.scrollLeft = link.offsetLeft - nav.offsetLeft - (nav.clientWidth - link.clientWidth) / 2;
+    }
 }, {rootMargin: "-20% 0px -70% 0px"});
 find("section").forEach(section => seen.observe(section));
 
