@@ -154,7 +154,7 @@ class _Trial:
     def _tensors(self) -> list[torch.Tensor]:
         """Random arguments: the memory that each buffer spans, without its shape."""
         group = self.among.group
-        generator = torch.Generator(self._device).manual_seed(SEED)
+        generators: dict[str, torch.Generator] = {}
         layouts = {buffer.name: buffer.layout for buffer in (*group.reads, *group.writes)}
         read = {buffer.name for buffer in group.reads}
         tensors = []
@@ -162,13 +162,17 @@ class _Trial:
             layout = layouts[name]
             dtype: torch.dtype = getattr(torch, layout.dtype.torch_name)
             span = _span(layout, self._hints)
-            tensor = torch.empty(span, dtype=dtype, device=self._device)
+            tensor = torch.empty(span, dtype=dtype, device=layout.device)
             if name in read:
                 bound = min(
                     (size.evaluate(self._hints) for size in self._limits.get(name, ())), default=2
                 )
+                generator = generators.setdefault(
+                    layout.device, torch.Generator(layout.device).manual_seed(SEED)
+                )
                 _fill(tensor, layout.dtype, bound, generator)
-            tensors.append(tensor)
+            is_number = layout.is_number_for(group.device)
+            tensors.append(tensor.reshape(()) if is_number else tensor)
         return tensors
 
     def _key(self) -> str:

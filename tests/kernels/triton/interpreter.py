@@ -69,6 +69,22 @@ def _keep_truth_values(splat: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+def _widen(handle: TensorHandle) -> TensorHandle:
+    """Numbers of bf16, which the interpreter keeps as their bits, in float32."""
+    if handle.dtype.scalar != tl.bfloat16:
+        return handle
+    wide = (handle.data.astype(np.uint32) << 16).view(np.float32)
+    return TensorHandle(wide, tl.float32)
+
+
+def _multiply_as_numbers(dot: Callable[..., Any]) -> Callable[..., Any]:
+    def call(left: TensorHandle, right: TensorHandle, *others: Any) -> Any:
+        return dot(_widen(left), _widen(right), *others)
+
+    return call
+
+
+interpreter_builder.create_dot = _multiply_as_numbers(interpreter_builder.create_dot)
 interpreter_builder.create_splat = _keep_truth_values(interpreter_builder.create_splat)
 
 

@@ -21,7 +21,7 @@ from tests.kernels.triton.launching import scheduled  # isort: skip
 
 
 def tried(group: Group) -> list[Configuration]:
-    return list(configurations(group, configuration_of(group)))
+    return list(configurations(group))
 
 
 def groups(text: str) -> list[Group]:

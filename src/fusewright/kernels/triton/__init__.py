@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 from fusewright.ir.group import Group
@@ -12,15 +12,15 @@ from fusewright.ir.limits import Limits
 from fusewright.ir.text import commented_loops
 from fusewright.kernels.language import Candidate, Work
 from fusewright.kernels.triton.axis_form import CannotRecompute, axis_stages
-from fusewright.kernels.triton.configurations import configurations
-from fusewright.kernels.triton.emit import TritonKernel, write
+from fusewright.kernels.triton.configurations import configuration_of, configurations
+from fusewright.kernels.triton.emit import KernelWriter, TritonKernel, write_kernel
+from fusewright.kernels.triton.products import ProductWriter, product_of
 from fusewright.kernels.triton.tiling import (
     ACROSS_SHARE,
     HELD_ACROSS,
     PERSISTENT_LIMIT,
     Configuration,
     Tiling,
-    configuration_of,
     scanned_rows,
     tile,
 )
@@ -74,6 +74,24 @@ reads it does some twenty operations.
 """
 
 
+def write(
+    group: Group,
+    arguments: Iterable[KernelArgument],
+    sizes: tuple[Symbol, ...],
+    configuration: Configuration | None = None,
+) -> TritonKernel:
+    """The kernel of a group under canonical names, by default in the configuration that is chosen
+    by rule. Raises `CannotRecompute` for a row that neither fits nor can be computed again.
+    """
+    configuration = configuration or configuration_of(group)
+    product = product_of(group)
+    if product is None:
+        writer = KernelWriter(group, configuration.tiling)
+    else:
+        writer = ProductWriter(group, product, configuration.tiling)
+    return write_kernel(writer, arguments, sizes, configuration)
+
+
 def write_work(group: Group, tensors: Sequence[str], sizes: Sequence[Symbol]) -> tuple[str, Work]:
     """The source of a group under canonical names, whose arguments are `tensors`, then `sizes` and
     block sizes; and its work, in programs. Above it the loops stand as comments.
@@ -84,7 +102,7 @@ def write_work(group: Group, tensors: Sequence[str], sizes: Sequence[Symbol]) ->
 def candidates(group: Group, tensors: Sequence[str], sizes: Sequence[Symbol]) -> list[Candidate]:
     """The ways to write a group that tuning tries, that of `write_work` first."""
     tried = []
-    for configuration in configurations(group, configuration_of(group)):
+    for configuration in configurations(group):
         with suppress(CannotRecompute):
             written = _written(group, tensors, sizes, configuration)
             tried.append(Candidate(configuration.words, *written))

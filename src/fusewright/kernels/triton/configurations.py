@@ -7,7 +7,9 @@ from itertools import islice
 from typing import Final
 
 from fusewright.ir.group import Group
-from fusewright.kernels.triton.tiling import Configuration, TileAxis, Tiling, tile
+from fusewright.ir.kernel import STAGES
+from fusewright.kernels.triton.products import product_configurations, product_of
+from fusewright.kernels.triton.tiling import Configuration, TileAxis, Tiling, tile, warps_of
 from fusewright.records import replace
 
 LARGEST_TILE: Final = 1 << 14
@@ -38,10 +40,24 @@ WALKED: Final = (
 """Blocks of a tile that walks over its rows, rows first."""
 
 
-def configurations(group: Group, first: Configuration) -> Iterator[Configuration]:
-    """The configurations that tuning tries, `first` first; each once."""
+def configuration_of(group: Group, persistent: bool | None = None) -> Configuration:
+    """The configuration of a group that is chosen by rule. `persistent` overrides a choice where it
+    can.
+    """
+    product = product_of(group)
+    if product is not None:
+        return next(product_configurations(group, product))
+    tiling = tile(group, persistent)
+    return Configuration(tiling=tiling, warps=warps_of(tiling), stages=STAGES)
+
+
+def configurations(group: Group) -> Iterator[Configuration]:
+    """The configurations that tuning tries, that of the rule first; each once."""
+    first = configuration_of(group)
+    product = product_of(group)
+    others = _around(group, first) if product is None else product_configurations(group, product)
     tried = {first.words: first}
-    for configuration in _around(group, first):
+    for configuration in others:
         tried.setdefault(configuration.words, configuration)
     yield from islice(tried.values(), MOST_TRIED)
 

@@ -38,7 +38,6 @@ from fusewright.kernels.triton.tiling import (
     Configuration,
     TileAxis,
     Tiling,
-    configuration_of,
     programs,
 )
 from fusewright.kernels.triton.values import Body, Writer
@@ -69,19 +68,15 @@ class TritonKernel:
     """Whether it asserts loaded indices, for which it must be compiled with `debug`."""
 
 
-def write(
-    group: Group,
+def write_kernel(
+    writer: KernelWriter,
     arguments: Iterable[KernelArgument],
     sizes: tuple[Symbol, ...],
-    configuration: Configuration | None = None,
+    configuration: Configuration,
 ) -> TritonKernel:
-    """The kernel of a group under canonical names, by default in the configuration that is chosen
-    by rule. Raises `CannotRecompute` for a row that neither fits nor can be computed again.
-    """
+    """The kernel that `writer` writes the body of, in a configuration."""
     arguments = tuple(arguments)
-    configuration = configuration or configuration_of(group)
     tiling = configuration.tiling
-    writer = _KernelWriter(group, tiling)
     rows = writer.write()
     names = [argument.name for argument in arguments] + [symbol.name for symbol in sizes]
     blocks = [(axis.block_name, axis.block) for axis in tiling.axes]
@@ -124,7 +119,7 @@ def _size_type(symbol: Symbol) -> str:
     return "i32" if narrow else "i64"
 
 
-class _KernelWriter:
+class KernelWriter:
     """Writes the stages of one group, in order."""
 
     def __init__(self, group: Group, tiling: Tiling) -> None:
@@ -146,11 +141,15 @@ class _KernelWriter:
         """The rows of the function's body."""
         roots = tuple(root for stage in self.stages for root in action_roots(*stage.actions))
         self.values.prepare(roots)
-        for stage in self.stages:
-            self.stage(stage)
+        self.write_stages()
         rows, self.body = self.body.rows, Body()
         self.offsets()
         return self.body.rows + rows
+
+    def write_stages(self) -> None:
+        """What is computed at each point, in order."""
+        for stage in self.stages:
+            self.stage(stage)
 
     # Axes -----------------------------------------------------------------------------------------
 
@@ -280,7 +279,7 @@ class _KernelWriter:
             if dimension.extent == 1 and dimension.symbol not in index.free():
                 shaped = shaped + dimension.symbol
         address = self.values.address(buffer, shaped)
-        mask = self.values.mask_of(self.values.index_axes(index))
+        mask = self.values.mask_of(self.values.index_axes(shaped))
         self.body.add(f"tl.store({address}, {text}{f', {mask}' if mask else ''})")
         is_kept = axis is None or self.tiling.persistent
         if is_kept and text.isidentifier():

@@ -23,7 +23,6 @@ from fusewright.ir.index import (
     known_multiple,
     product,
 )
-from fusewright.ir.kernel import STAGES
 from fusewright.ir.value import IndexValue, Random
 from fusewright.kernels.analysis import Dependences, Traits, extent_hint, stage_values
 from fusewright.records import record
@@ -114,6 +113,9 @@ class Tiling:
     wide: bool
     """Whether indices need 64 bits."""
 
+    batch: LoopSymbol | None = None
+    """A variable that no axis has: a program is for one point of it."""
+
     @property
     def rank(self) -> int:
         """Dimensions of the tile."""
@@ -138,20 +140,12 @@ class Configuration:
     def words(self) -> str:
         """What sets it apart, in words."""
         blocks = " x ".join(str(axis.block) for axis in self.tiling.axes)
-        rows = any(axis is not None for axis in self.tiling.inner)
+        rows = any(axis is not None for axis in self.tiling.inner) and len(self.tiling.outer) == 1
         kind = "" if not rows else "rows held, " if self.tiling.persistent else "rows walked, "
         return f"{kind}{blocks}, {self.warps} warps, {self.stages} stages"
 
 
-def configuration_of(group: Group, persistent: bool | None = None) -> Configuration:
-    """The configuration of a group that is chosen by rule. `persistent` overrides a choice where it
-    can.
-    """
-    tiling = tile(group, persistent)
-    return Configuration(tiling=tiling, warps=_warps(tiling), stages=STAGES)
-
-
-def _warps(tiling: Tiling) -> int:
+def warps_of(tiling: Tiling) -> int:
     """Threads for the tile, in warps of 32: eight elements a thread, sixteen of larger tiles, so
     that more loads are on their way at a time, and reductions meet in fewer threads.
     """
@@ -185,7 +179,7 @@ def tile(group: Group, persistent: bool | None = None) -> Tiling:
         inner=tuple(None for _ in stages),
         loops=tuple(loops for _ in stages),
         persistent=False,
-        wide=_is_wide(group),
+        wide=is_wide(group),
     )
 
 
@@ -245,7 +239,7 @@ def _tile_rows(group: Group, persistent: bool | None) -> Tiling:
         axes[extents[product(symbol.extent for symbol in stage.inner)]] if stage.inner else None
         for stage in group.stages
     )
-    return Tiling((x_axis,), inner, tuple(loops), persistent=holds, wide=_is_wide(group))
+    return Tiling((x_axis,), inner, tuple(loops), persistent=holds, wide=is_wide(group))
 
 
 def _row_blocks(longest: int, outer_is_contiguous: bool, holds: bool) -> tuple[int, int]:
@@ -346,7 +340,7 @@ def _contiguous_along_outer(group: Group) -> bool:
     return ACROSS_SHARE * along_outer > along_inner
 
 
-def _is_wide(group: Group) -> bool:
+def is_wide(group: Group) -> bool:
     """Whether some index or count cannot be proved to fit 32 bits."""
     counts = [product(symbol.extent for symbol in group.outer)]
     for stage in group.stages:
@@ -374,8 +368,9 @@ def _computed(stage: Stage) -> Iterator[Index]:
 
 
 def programs(tiling: Tiling) -> Index:
-    """The number of tiles that cover the outer loops."""
-    return product((axis.extent + (axis.block - 1)) // axis.block for axis in tiling.outer)
+    """The number of programs that cover the outer loops: one for each tile."""
+    tiles = product((axis.extent + (axis.block - 1)) // axis.block for axis in tiling.outer)
+    return tiles if tiling.batch is None else tiles * tiling.batch.extent
 
 
 def _hint(symbol: LoopSymbol) -> int:

@@ -1,0 +1,189 @@
+"""Matrix products: a program computes a tile of results, and what follows from them.
+
+```
+@triton.jit
+def kernel(in0, in1, in2, out0, YBLOCK: tl.constexpr, XBLOCK: tl.constexpr, RBLOCK: tl.constexpr):
+    …                                            which tile: rows in groups, for the second cache
+    m0 = tl.zeros([YBLOCK, XBLOCK], tl.float32)
+    for start in range(0, 768, RBLOCK):
+        r = start + tl.arange(0, RBLOCK)[None, :]
+        down = start + tl.arange(0, RBLOCK)[:, None]
+        left = tl.load(in0 + 768*y + r)
+        right = tl.load(in1 + 768*x + down)
+        m0 = tl.dot(left, right, m0, input_precision="ieee")
+    t0 = tl.load(in2 + x)                        the epilogue: bias, activation, …
+    t1 = m0 + t0
+    tl.store(out0 + 3072*y + x, t1)
+```
+Elements of a half type are multiplied as they are, and added up in float32. Programs that follow
+each other share rows of a group and columns, which is the order of P. Tillet's tutorial on matrix
+multiplication in Triton.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from fusewright.ir.dtype import DType
+from fusewright.ir.group import Group
+from fusewright.ir.index import Index, LoopSymbol, Symbol, integer
+from fusewright.ir.products import MatrixProduct, load_of, matrix_product
+from fusewright.ir.value import Value
+from fusewright.kernels.triton.emit import KernelWriter
+from fusewright.kernels.triton.tiling import Configuration, TileAxis, Tiling, flatten, is_wide
+from fusewright.records import replace
+
+TYPES: Final = frozenset({DType.F32, DType.F16, DType.BF16})
+"""Types of operands for which there are instructions."""
+
+LEAST: Final = 16
+"""The smallest block that a product of blocks has along any axis."""
+
+GROUP: Final = 8
+"""Rows of tiles that programs go through together, so that what they read stays in the cache."""
+
+HALF_TILES: Final = (
+    *((128, 128, 32, 4, 4), (128, 256, 64, 8, 3), (128, 128, 64, 8, 3), (128, 64, 64, 4, 4)),
+    *((64, 128, 64, 4, 4), (64, 64, 64, 4, 4), (64, 256, 32, 4, 4), (32, 128, 64, 4, 4)),
+    *((32, 64, 128, 4, 4), (16, 64, 128, 2, 5), (16, 128, 128, 4, 4), (16, 32, 256, 2, 4)),
+)
+"""Tiles of half types that tuning tries: rows, columns, depth, warps, stages."""
+
+FLOAT_TILES: Final = (
+    *((64, 64, 16, 4, 3), (128, 64, 16, 8, 3), (64, 128, 16, 8, 3), (128, 128, 16, 8, 3)),
+    *((64, 64, 32, 4, 3), (32, 64, 32, 4, 4), (32, 32, 32, 2, 4), (16, 64, 64, 2, 4)),
+    *((16, 32, 64, 2, 4), (16, 128, 32, 4, 4)),
+)
+"""The same of float32, which is multiplied without tensor cores, exactly as eager does."""
+
+
+def product_of(group: Group) -> MatrixProduct | None:
+    """The product that a group is, where there are instructions for it."""
+    product = matrix_product(group)
+    if product is None or product.dtype is not DType.F32:
+        return None
+    left, right = load_of(product.left).dtype, load_of(product.right).dtype
+    return product if left is right and left in TYPES else None
+
+
+def product_configurations(group: Group, product: MatrixProduct) -> Iterator[Configuration]:
+    """The configurations of a product: first the one that is taken without tuning."""
+    is_half = load_of(product.left).dtype is not DType.F32
+    for rows, columns, depth, warps, stages in HALF_TILES if is_half else FLOAT_TILES:
+        sides = (
+            _block(product.rows, rows),
+            _block(product.columns, columns),
+            _block(product.depth, depth),
+        )
+        tiling = _tiling(group, product, sides)
+        yield Configuration(tiling=tiling, warps=warps, stages=stages)
+
+
+def _block(symbol: LoopSymbol | None, wanted: int) -> int:
+    """A block of the size that is wanted, or of what there is."""
+    extent = integer(1) if symbol is None else symbol.extent
+    if not extent.is_constant:
+        return wanted
+    return max(LEAST, min(wanted, 1 << (int(extent) - 1).bit_length()))
+
+
+def _tiling(group: Group, product: MatrixProduct, sides: tuple[int, int, int]) -> Tiling:
+    """Axes for rows, columns and depth; one program does one of the batches."""
+    y = LoopSymbol("y", integer(1) if product.rows is None else product.rows.extent)
+    x, r = LoopSymbol("x", product.columns.extent), LoopSymbol("r", product.depth.extent)
+    loops: dict[Symbol, Index] = {product.columns: x.index}
+    if product.rows is not None:
+        loops[product.rows] = y.index
+    batch = None
+    if product.batches:
+        batch, inside = flatten(product.batches, "batch")
+        loops |= inside
+    rows, columns, depth = sides
+    return Tiling(
+        outer=(TileAxis(y, rows, 0), TileAxis(x, columns, 1)),
+        inner=(TileAxis(r, depth, 1), *(None for _ in product.epilogue)),
+        loops=({**loops, product.depth: r.index}, *(loops for _ in product.epilogue)),
+        persistent=False,
+        wide=is_wide(group),
+        batch=batch,
+    )
+
+
+class ProductWriter(KernelWriter):
+    """Writes a product, and its epilogue as the stages of any group."""
+
+    def __init__(self, group: Group, product: MatrixProduct, tiling: Tiling) -> None:
+        self.product = product
+        self.depth = tiling.inner[0]
+        self.product_loops = tiling.loops[0]
+        epilogue = replace(group, stages=product.epilogue)
+        super().__init__(epilogue, replace(tiling, inner=tiling.inner[1:], loops=tiling.loops[1:]))
+
+    def write_stages(self) -> None:
+        """The product, then the stages behind it."""
+        self.multiply()
+        self.values.locals[self.product.result, integer(0)] = self.product.result
+        super().write_stages()
+
+    def offsets(self) -> None:
+        """The variables of the tile that a program computes, and their masks."""
+        y, x = self.tiling.outer
+        self.body.add(f"program = tl.program_id(0){'.to(tl.int64)' if self.tiling.wide else ''}")
+        for name, axis in (("rows", y), ("columns", x)):
+            count = f"tl.cdiv({self.values.index(axis.extent)}, {axis.block_name})"
+            self.body.add(f"{name} = {count}")
+        if self.tiling.batch is not None:
+            self.body.add("batch = program // (rows * columns)")
+            self.body.add("program = program % (rows * columns)")
+        self.body.add(f"first = program // ({GROUP} * columns) * {GROUP}")
+        self.body.add(f"height = tl.minimum(rows - first, {GROUP})")
+        self.body.add(f"inside = program % ({GROUP} * columns)")
+        for axis, place in ((y, "first + inside % height"), (x, "inside // height")):
+            start = f"({place}) * {axis.block_name}"
+            if axis in self.values.starts:
+                self.body.add(f"{axis.start_name} = {start}")
+                start = axis.start_name
+            self.body.add(self.offset(axis, f"{start} + "))
+            self.mask(axis)
+
+    def multiply(self) -> None:
+        """The results of a tile."""
+        y, x = self.tiling.outer
+        r = self.depth
+        assert r is not None
+        result, extent = self.product.result, self.values.index(r.extent)
+        self.body.add(f"{result} = tl.zeros([{y.block_name}, {x.block_name}], tl.float32)")
+        self.body.add(f"for start in range(0, {extent}, {r.block_name}):")
+        self.body.depth += 1
+        wide = ".to(tl.int64)" if self.tiling.wide else ""
+        for name, place in (("r", "[None, :]"), ("down", "[:, None]")):
+            self.body.add(f"{name} = start + tl.arange(0, {r.block_name}){place}{wide}")
+            if r.is_masked:
+                self.body.add(f"{name}mask = {name} < {extent}")
+        down: dict[Symbol, Index] = {r.symbol: LoopSymbol("down", r.extent).index}
+        self.operand("left", self.product.left, (y.name, "r"), (y, r), {})
+        self.operand("right", self.product.right, ("down", x.name), (r, x), down)
+        self.body.add(f'{result} = tl.dot(left, right, {result}, input_precision="ieee")')
+        self.body.depth -= 1
+
+    def operand(
+        self,
+        name: str,
+        value: Value,
+        variables: tuple[str, str],
+        axes: tuple[TileAxis, TileAxis],
+        renamed: Mapping[Symbol, Index],
+    ) -> None:
+        """Load a block of an operand, whose two dimensions have these variables; past the end it is
+        zero.
+        """
+        load = load_of(value)
+        index = load.index.substitute(self.product_loops).substitute(renamed)
+        address = self.values.address(load.buffer, index)
+        if any(variable not in {symbol.name for symbol in index.free()} for variable in variables):
+            blocks = ", ".join(axis.block_name for axis in axes)
+            address += f" + tl.zeros([{blocks}], tl.int32)"
+        pairs = zip(variables, axes, strict=True)
+        mask = " & ".join(f"{variable}mask" for variable, axis in pairs if axis.is_masked)
+        self.body.add(f"{name} = tl.load({address}{f', {mask}, other=0.0' if mask else ''})")
