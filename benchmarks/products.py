@@ -39,7 +39,7 @@ from fusewright.records import replace
 from fusewright.runtime.cpu import KernelSource, load_kernels
 from fusewright.schedule import schedule
 
-LIMITS = Languages(Options()).limits_of("cpu")
+LIMITS = Languages(Options(multi_kernel="off")).limits_of("cpu")
 """What scheduling knows of this machine."""
 
 TOLERANCE = 0.05

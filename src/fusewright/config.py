@@ -28,6 +28,8 @@ DDP_SPLITS: Final = ("backward", "graph", "none")
 
 DEBUG_LEVELS: Final = ("off", "save", "print", "kernel_names")
 
+CHOICES: Final = ("off", "auto", "on")
+
 KERNEL_TARGETS: Final = ("auto", "avx2", "avx512", "neon", "scalar")
 
 ALLOWED: Final[dict[str, tuple[str, Callable[[Any], bool]]]] = {
@@ -37,6 +39,10 @@ ALLOWED: Final[dict[str, tuple[str, Callable[[Any], bool]]]] = {
     "debug_printer": (f"one of {', '.join(DEBUG_LEVELS)}", lambda name: name in DEBUG_LEVELS),
     "memory_budget": ("between 0 and 1", lambda budget: 0 <= budget <= 1),
     "split_for_ddp": (f"one of {', '.join(DDP_SPLITS)}", lambda name: name in DDP_SPLITS),
+    "multi_kernel": (
+        f"one of {', '.join(CHOICES)}, or the number of an alternative",
+        lambda value: value in CHOICES or value.isdecimal(),
+    ),
     "recompile_limit": ("at least 1", lambda limit: limit >= 1),
     "accumulated_recompile_limit": ("at least 1", lambda limit: limit >= 1),
 }
@@ -48,6 +54,7 @@ ENVIRONMENT: Final = {
     "debug_printer": "FUSEWRIGHT_DEBUG_PRINTER",
     "debug_kernels": "FUSEWRIGHT_DEBUG_KERNELS",
     "debug_folder": "FUSEWRIGHT_DEBUG_FOLDER",
+    "multi_kernel": "FUSEWRIGHT_MULTI_KERNEL",
     "check_nan": "FUSEWRIGHT_CHECK_NAN",
     "check_layouts": "FUSEWRIGHT_CHECK_LAYOUTS",
 }
@@ -148,6 +155,21 @@ class Options:
     fastest. What `mode="max-autotune"` turns on.
     """
 
+    multi_kernel: str = "auto"
+    """Where it is unclear which of several kernels is fastest, time them at the first call: on;
+    auto, on the CPU, where another kernel takes milliseconds to compile; off; or a number: take
+    that alternative, without timing. Nothing is timed while
+    `torch.are_deterministic_algorithms_enabled()`. Also chosen by `FUSEWRIGHT_MULTI_KERNEL`.
+    """
+
+    multi_kernel_cache: bool = True
+    """Keep on disk which kernel was fastest, for later processes."""
+
+    multi_kernel_table: str = ""
+    """A file of comma-separated values, to which a row is added for each kernel that is chosen:
+    the alternatives and their times. What earlier processes found out does not count then.
+    """
+
     recompile_limit: int = 8
     """How often one function may be compiled for one object that it is called on, for the guards
     that fail; then other such calls run eagerly, or fail where that is an error.
@@ -180,6 +202,12 @@ class Options:
         both = self.capture_data_dependent_sizes
         return OfData(
             both or self.capture_scalar_outputs, both or self.capture_dynamic_output_shape_ops
+        )
+
+    def has_choices_on(self, device_type: str) -> bool:
+        """Whether kernels for a type of device may be chosen by measuring."""
+        return self.multi_kernel not in ("off", "auto") or (
+            self.multi_kernel == "auto" and device_type == "cpu"
         )
 
     @classmethod

@@ -61,7 +61,7 @@ def limits_of_any(device: str) -> Limits:
     """
     if device == "cpu":
         return limits_of_cpu(device)
-    return Languages(Options()).limits_of(device)
+    return Languages(Options(multi_kernel="off")).limits_of(device)
 
 
 def optimize(

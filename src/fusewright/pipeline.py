@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -26,21 +27,27 @@ from fusewright.aot import (
     with_gradients,
     with_results,
 )
+from fusewright.config import Options
 from fusewright.context import COLLECTOR_PAUSE, CompileContext
 from fusewright.errors import BackendCompilerFailed, KernelNotCompiled, Location
 from fusewright.graph_pieces import GraphPiece, in_order, pieces
 from fusewright.interrupts import INTERRUPTS
 from fusewright.ir.forms import blocks_of
 from fusewright.ir.group import Group, Schedule
+from fusewright.ir.kernel import Launch
 from fusewright.ir.lines import (
+    CallChoice,
+    CallKernel,
     DefineSymbol,
     Line,
     TakeInput,
 )
+from fusewright.ir.origin import Origin
 from fusewright.ir.program import (
     CallOperator,
     CallSubprogram,
     CallUserKernel,
+    Program,
 )
 from fusewright.ir.text import print_schedule
 from fusewright.ir.text_kernels import print_kernel
@@ -56,7 +63,14 @@ from fusewright.records import (
     replace,
 )
 from fusewright.runtime.calling import Call, CallingOrder
-from fusewright.runtime.compiled import CompiledGraph, KernelCall, Record, Training
+from fusewright.runtime.choices import ChoiceSettings, Decision
+from fusewright.runtime.compiled import (
+    CompiledGraph,
+    KernelCall,
+    MeasuredChoice,
+    Record,
+    Training,
+)
 from fusewright.runtime.cuda_graphs import Replayer, ReplayFacts, current_pool
 from fusewright.runtime.eager_kernels import warn_of_eager_kernel, why_eager
 from fusewright.runtime.loader import LoadedModule, load_module
@@ -81,6 +95,7 @@ from fusewright.wrapper import (
     plan_memory,
     with_blocks,
 )
+from fusewright.wrapper.choices import choices_in, fill_choices, known_decisions
 
 
 def compile_graph(
@@ -205,6 +220,9 @@ class GeneratedCode:
 
     schedule: Schedule
     kernels: KernelSet
+    decisions: Mapping[str, Decision]
+    """Choices that were filled in, by name."""
+
     lines: tuple[Line, ...]
     order: CallingOrder
     hints: Mapping[str, int | float]
@@ -261,16 +279,13 @@ def _generate(
         if check:
             verify_program(program)
 
-    with context.stage("schedule"):  # Bodies are fused into groups, and put in order.
-        languages = Languages(context.options, language)
-        schedule = fuse(program, context, languages.limits_of)
-        if check:
-            verify_schedule(schedule)
-        log_text("loops", lambda: print_schedule(schedule, origins=True))
-
-    with context.stage("kernels"):  # Equal groups become one kernel's source.
-        kernels = define_kernels(schedule, context, languages)
-        log_text("kernels", lambda: "\n".join(map(print_kernel, kernels.definitions)))
+    options = context.options
+    if torch.are_deterministic_algorithms_enabled():
+        options = dataclasses.replace(options, multi_kernel="off")
+    schedule, kernels = _scheduled(program, context, options, language)
+    if kernels.lacks_choices:  # What was left to measuring is decided by rule after all.
+        options = dataclasses.replace(options, multi_kernel="off")
+        schedule, kernels = _scheduled(program, context, options, language)
 
     inner = _Subprograms(context, language, prefix, slots)
     for node in graph.graph.nodes:  # Conditions and loops go through the same stages.
@@ -279,7 +294,11 @@ def _generate(
                 inner.add(node)
 
     with context.stage("wrapper"):  # Allocations, launches and frees around the kernels.
-        lines = generate_lines(schedule, kernels.definitions, kernels.launches, slots)
+        launches = kernels.launches
+        lines = generate_lines(schedule, kernels.definitions, launches, slots, kernels.choices)
+        decisions = known_decisions(lines, *_known_choices(options))
+        winners = {name: decision.winner for name, decision in decisions.items()}
+        lines = fill_choices(lines, winners)
         lines = with_blocks(lines, inner.flows)
         least_bytes = peak_bytes(lines, program.hints)
         lines = instrument(plan_memory(lines, program.hints), context.options)
@@ -290,6 +309,7 @@ def _generate(
     return GeneratedCode(
         schedule=schedule,
         kernels=kernels,
+        decisions=decisions,
         lines=lines,
         order=order,
         hints={**hints, **program.hints},
@@ -298,6 +318,24 @@ def _generate(
         blocks=tuple(inner.blocks),
         subprograms=tuple(inner.records),
     )
+
+
+def _scheduled(
+    program: Program, context: CompileContext, options: Options, language: KernelLanguage | None
+) -> tuple[Schedule, KernelSet]:
+    """A program as groups, and their kernels."""
+    languages = Languages(options, language)
+    with context.stage("schedule"):  # Bodies are fused into groups, and put in order.
+        schedule = fuse(program, context, languages.limits_of)
+        if options.verify:
+            verify_schedule(schedule)
+        log_text("loops", lambda: print_schedule(schedule, origins=True))
+
+    with context.stage("kernels"):  # Equal groups become one kernel's source.
+        has_choices = options.multi_kernel != "off"
+        kernels = define_kernels(schedule, context, languages, has_choices=has_choices)
+        log_text("kernels", lambda: "\n".join(map(print_kernel, kernels.definitions)))
+    return schedule, kernels
 
 
 class _Subprograms:
@@ -352,7 +390,7 @@ class _Subprograms:
         code = _generate(graph, context, self._language, f"{name}_", self._slots)
         self.constants |= code.constants
         self.blocks += (code, *code.blocks)
-        self.records += (_record(code, context, "", ""), *code.subprograms)
+        self.records += (_record(code, context, "", "", {}), *code.subprograms)
         return code
 
 
@@ -372,12 +410,13 @@ def compile_aten(
 
     with context.stage("load"):  # Machine code, and the module that calls it.
         module = load_module(code.emitted.text, code.constants)
+        choices = _begin_choices(code, module, context.options)
         call, refusal = _runner(code, module, context)
         for part in (code, *code.blocks):
             _tell_of_eager_kernels(part.kernels, context)
 
     unrecorded = why_not_recorded(code.schedule) if context.options.cuda_graphs else ""
-    record = _record(code, context, refusal, unrecorded)
+    record = _record(code, context, refusal, unrecorded, choices)
     if unrecorded or not context.options.cuda_graphs:
         return CompiledGraph(run=call, path=module.path, record=record)
     is_backward = not is_whole and kept_from is None
@@ -477,6 +516,31 @@ def warn_of_eager(failure: BackendCompilerFailed, what: str) -> None:
     )
 
 
+def _known_choices(options: Options) -> tuple[int | None, bool]:
+    """The alternative that options force, and whether what earlier processes found is used."""
+    forced = int(options.multi_kernel) if options.multi_kernel.isdecimal() else None
+    return forced, options.multi_kernel_cache and not options.multi_kernel_table
+
+
+def _begin_choices(
+    code: GeneratedCode, module: LoadedModule, options: Options
+) -> dict[str, Mapping[int, Decision]]:
+    """Tell the choices of a module how they are made. By their names, and those of choices that
+    were filled in, what is known of them by class of sizes: it grows as they are made.
+    """
+    _, is_kept = _known_choices(options)
+    settings = ChoiceSettings(is_kept=is_kept, table=options.multi_kernel_table)
+    parts = (code, *code.blocks)
+    known: dict[str, Mapping[int, Decision]] = {
+        name: {0: decision} for part in parts for name, decision in part.decisions.items()
+    }
+    for name in choices_in(code.lines):
+        choice = module.variables[name]
+        choice.settings = settings
+        known[name] = choice.decisions
+    return known
+
+
 def _tell_of_eager_kernels(kernels: KernelSet, context: CompileContext) -> None:
     """Warn of kernels that cannot be compiled, with the user's lines; under `strict`,
     KernelNotCompiled is raised.
@@ -485,7 +549,10 @@ def _tell_of_eager_kernels(kernels: KernelSet, context: CompileContext) -> None:
         reason = why_eager(kernel.key)
         if reason is None:
             continue
-        launch = next(call for call in kernels.launches.values() if call.kernel == kernel.name)
+        launches = [call for call in kernels.launches.values() if isinstance(call, Launch)]
+        launch = next((call for call in launches if call.kernel == kernel.name), None)
+        if launch is None:
+            continue  # An alternative of a choice, which is left out.
         place = ", ".join(map(str, launch.origins[:3]))
         if context.options.strict:
             raise KernelNotCompiled(f"{reason}\n  It computes {place or 'an unknown line'}")
@@ -493,7 +560,11 @@ def _tell_of_eager_kernels(kernels: KernelSet, context: CompileContext) -> None:
 
 
 def _record(
-    code: GeneratedCode, context: CompileContext, in_python_because: str, unrecorded_because: str
+    code: GeneratedCode,
+    context: CompileContext,
+    in_python_because: str,
+    unrecorded_because: str,
+    decisions: Mapping[str, Mapping[int, Decision]],
 ) -> Record:
     """The record of what the stages made, without the tensors."""
     schedule, kernels, hints = code.schedule, code.kernels, code.hints
@@ -501,9 +572,14 @@ def _record(
     for position, work in enumerate(schedule.works):
         if isinstance(work, Group):
             traffic = group_traffic(work, hints)
-            name = kernels.launches[position].kernel
+            launch = kernels.launches[position]
             launches.append(
-                KernelCall(kernel=name, bytes_read=traffic.read, bytes_written=traffic.written)
+                KernelCall(
+                    kernel=_first_kernel(launch, code),
+                    choice=launch.choice if isinstance(launch, CallChoice) else "",
+                    bytes_read=traffic.read,
+                    bytes_written=traffic.written,
+                )
             )
     calls = (work for work in schedule.works if isinstance(work, _CALLS))
     return Record(
@@ -522,7 +598,34 @@ def _record(
         notes=tuple(context.notes),
         tuned=kernels.tuned,
         subprograms=code.subprograms,
+        choices=tuple(
+            MeasuredChoice(
+                name=choice.name,
+                alternatives=tuple(alternative.name for alternative in choice.alternatives),
+                decisions=decisions.get(choice.name, {}),
+                origins=_origins_of(choice.name, kernels),
+            )
+            for choice in kernels.choices
+        ),
     )
+
+
+def _first_kernel(launch: Launch | CallChoice, code: GeneratedCode) -> str:
+    """The kernel of a launch; of a choice, the first of the alternative that is known to win, or of
+    the one that was first.
+    """
+    if isinstance(launch, Launch):
+        return launch.kernel
+    choice = next(choice for choice in code.kernels.choices if choice.name == launch.choice)
+    decision = code.decisions.get(choice.name)
+    lines = choice.alternatives[decision.winner if decision is not None else 0].lines
+    return next(line.launch.kernel for line in lines if isinstance(line, CallKernel))
+
+
+def _origins_of(choice: str, kernels: KernelSet) -> tuple[Origin, ...]:
+    """What a choice computes for the user, where it is called first."""
+    calls = (call for call in kernels.launches.values() if isinstance(call, CallChoice))
+    return next(call.origins for call in calls if call.choice == choice)
 
 
 _CALLS = CallOperator | CallSubprogram | CallUserKernel

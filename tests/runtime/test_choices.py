@@ -94,7 +94,7 @@ def test_a_second_process_times_nothing(fresh: Path, monkeypatch: pytest.MonkeyP
     again = choice()
     run(again)
     (decision,) = again.decisions.values()
-    assert timings.count == 1 and decision.is_known
+    assert timings.count == 1 and decision.source == "kept"
     assert decision.winner == 1 and decision.seconds == (2.0, 1.0) and decision.speed_up == 2
 
 

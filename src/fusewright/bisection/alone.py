@@ -101,7 +101,7 @@ def show_kernel(loops: str, inputs: Mapping[str, torch.Tensor], *, sizes: Mappin
 def compile_seconds(graph: fx.GraphModule, inputs: Sequence[Any]) -> float:
     """The time that compiling a graph takes. Raises the exceptions of the compile."""
     began = time.perf_counter()
-    compile_graph(graph, inputs, CompileContext(options=Options(strict=True)))
+    compile_graph(graph, inputs, CompileContext(options=Options(strict=True, multi_kernel="off")))
     return time.perf_counter() - began
 
 
@@ -119,10 +119,10 @@ def kernel_trouble(
     program = Program(name="alone", inputs=(), statements=(), outputs=())
     schedule = Schedule(program=program, steps=(ScheduledStep(work=group),))
     prepare_writes(group, evaluation)
-    context = CompileContext(options=Options(strict=True, verify=True))
+    context = CompileContext(options=Options(strict=True, verify=True, multi_kernel="off"))
     kernels = define_kernels(schedule, context)
     try:
-        check_launch(kernels.definitions[0], kernels.launches[0], group, evaluation, {})
+        check_launch(kernels.definitions[0], kernels.launch(0), group, evaluation, {})
     except KernelDiffers as error:
         return error
     return None

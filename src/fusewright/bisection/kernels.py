@@ -74,7 +74,7 @@ class KernelCheck:
         loaded: dict[str, Callable[..., Any]] = {}
 
         def run(position: int, group: Group, evaluation: Evaluation) -> None:
-            launch = kernels.launches[position]
+            launch = kernels.launch(position)
             kernel = kernels_by_name[launch.kernel]
             check_launch(kernel, launch, group, evaluation, loaded)
             self.checked += 1

@@ -52,7 +52,7 @@ Build = Callable[[fx.GraphModule, Sequence[Any]], Run]
 CompileHalf = Callable[[AtenGraph], Run]
 """Makes what runs a functional ATen graph: a whole one, or half of a training step."""
 
-OPTIONS: Final = Options(strict=True, verify=True)
+OPTIONS: Final = Options(strict=True, verify=True, multi_kernel="off")
 
 
 @record(kw_only=True)
@@ -156,7 +156,7 @@ def checked_kernels(graph: AtenGraph, counts: list[int]) -> Run:
 
 def in_python(graph: AtenGraph) -> Run:
     """Everything compiled; what surrounds the kernels is run by the Python module."""
-    options = Options(strict=True, verify=True, target="python")
+    options = Options(strict=True, verify=True, target="python", multi_kernel="off")
     return compile_aten(graph, CompileContext(options=options)).run
 
 

@@ -32,6 +32,10 @@ def _never(product: ProductSizes) -> bool:
     return False
 
 
+def _is_clear(rows: int, length: int) -> bool:
+    return False
+
+
 @record(kw_only=True)
 class Limits:
     """The numbers of one kind of device. By default those of a CPU with some tens of cores."""
@@ -61,6 +65,11 @@ class Limits:
 
     shortest_chunk: int = 1
     """Elements that a part has at least."""
+
+    leaves_open: Callable[[int, int], bool] = _is_clear
+    """Whether it is not clear if a reduction of so many rows, or tiles of rows, of this length
+    should be cut: then measuring tells (`kernels.ways`), and scheduling leaves it whole.
+    """
 
     cheap_cost: int = 4
     """A value of at most this cost may be computed again wherever it is read."""
@@ -99,7 +108,19 @@ instructions for such types are no gain: 1.5 to 3.4 times the library's speed wi
 """
 
 
-def cpu_limits(library_types: frozenset[DType] = HALF_TYPES) -> Limits:
+def _is_open_on_cpu(rows: int, length: int) -> bool:
+    """Whether threads gain as much by chunks as a second kernel costs: a few of them work through
+    some microseconds of additions, or rows are hardly more than threads.
+    """
+    elements = rows * length
+    if elements < 1 << 14 or rows > 64:
+        return False
+    return elements <= 1 << 18 or 2 <= rows <= 16 or length >= 1 << 13
+
+
+def cpu_limits(
+    library_types: frozenset[DType] = HALF_TYPES, *, has_choices: bool = False
+) -> Limits:
     """The limits of a CPU whose library has instructions for products of these half types, which
     kernels have not: for bfloat16 they are four times as fast. In single precision kernels with
     AVX-512 are at least 1.4 times as fast as the library for each of the shapes that
@@ -111,7 +132,10 @@ def cpu_limits(library_types: frozenset[DType] = HALF_TYPES) -> Limits:
             return product.rows <= FEW_HALF_ROWS
         return product.dtype is DType.F32 or product.dtype in HALF_TYPES
 
-    return Limits(multiplies=multiplies)
+    return Limits(
+        multiplies=multiplies,
+        leaves_open=_is_open_on_cpu if has_choices else _is_clear,
+    )
 
 
 CPU = cpu_limits()

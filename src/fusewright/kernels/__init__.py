@@ -21,10 +21,17 @@ from fusewright.ir.canonical import (
 from fusewright.ir.group import Group, Schedule
 from fusewright.ir.index import Index
 from fusewright.ir.kernel import Kernel, Launch
+from fusewright.ir.lines import CallChoice, DefineChoice
 from fusewright.ir.verify import verify_renamed_group
 from fusewright.kernels.candidates import CandidateSet, KernelCandidate
-from fusewright.kernels.language import Candidate, KernelLanguage, Work
+from fusewright.kernels.language import Candidate, KernelLanguage, Way, Work
 from fusewright.kernels.targets import TARGETS, Languages, Target
+from fusewright.kernels.ways import (
+    call_choice,
+    define_choice,
+    is_left_open,
+    names_of_canonical,
+)
 from fusewright.records import record
 from fusewright.runtime.guard_pages import STRUCTURES
 from fusewright.runtime.memory_checks import MemoryChecks
@@ -50,18 +57,36 @@ class KernelSet:
     definitions: tuple[Kernel, ...]
     """The kernels, in order of first use."""
 
-    launches: Mapping[int, Launch]
-    """The launches, by the place of the group among the schedule's steps."""
+    launches: Mapping[int, Launch | CallChoice]
+    """The launches, by the place of the group among the schedule's steps; calls of choices, where
+    there are several ways to do a group's work.
+    """
+
+    choices: tuple[DefineChoice, ...] = ()
+    lacks_choices: bool = False
+    """Whether scheduling left a reduction to a choice which there is none of: it has to decide
+    itself.
+    """
 
     tuned: tuple[Tuned, ...] = ()
     """The trials that chose among candidates, where kernels are tuned."""
 
+    def launch(self, position: int) -> Launch:
+        """The launch of a group, where there are no choices."""
+        launch = self.launches[position]
+        assert isinstance(launch, Launch)
+        return launch
+
 
 def define_kernels(
-    schedule: Schedule, context: CompileContext, languages: Languages | None = None
+    schedule: Schedule,
+    context: CompileContext,
+    languages: Languages | None = None,
+    *,
+    has_choices: bool = False,
 ) -> KernelSet:
     """Write each structure of group once, and say how each group launches it. `languages`: by
-    default that of each group's device.
+    default that of each group's device. `has_choices`: in all ways that may be the fastest.
     """
     languages = languages or Languages(context.options)
     languages.require(buffer.layout.device for buffer in schedule.program.buffers().values())
@@ -85,14 +110,68 @@ def define_kernels(
             tuner = tuning.Tuner(schedule.program.hints)
             chosen, tuned = tuner.choose(several), tuple(tuner.tuned)
     by_structure = dict(zip(structures, chosen, strict=True))
+    alternatives = _Alternatives()
+    if has_choices:
+        for structure, candidate in by_structure.items():
+            alternatives.add(structure, structures[structure], candidate)
+    launches: dict[int, Launch | CallChoice] = {}
+    for position, (group, names, structure) in uses.items():
+        choice = alternatives.choices.get(structure)
+        if choice is not None:
+            launches[position] = call_choice(choice, group, names)
+        else:
+            launches[position] = _launch(by_structure[structure], group, names)
+    definitions = [*(candidate.kernel for candidate in chosen), *alternatives.kernels.values()]
     return KernelSet(
-        definitions=tuple(candidate.kernel for candidate in chosen),
-        launches={
-            position: _launch(by_structure[structure], group, names)
-            for position, (group, names, structure) in uses.items()
-        },
+        definitions=tuple({kernel.name: kernel for kernel in definitions}.values()),
+        launches=launches,
+        choices=tuple(alternatives.choices.values()),
+        lacks_choices=alternatives.are_lacking,
         tuned=tuned,
     )
+
+
+class _Alternatives:
+    """The ways to do the work of groups, where there are several."""
+
+    def __init__(self) -> None:
+        self.choices: dict[str, DefineChoice] = {}
+        """By structure of the groups."""
+
+        self.kernels: dict[str, Kernel] = {}
+        self.are_lacking = False
+        """Whether a group was left to a choice which there is none of."""
+
+    def add(self, structure: str, among: CandidateSet, first: KernelCandidate) -> None:
+        """The ways to do the work of a structure, that of the kernel `first` foremost."""
+        language, names = among.language, among.names
+        group = canonical_group(among.group, names)
+        ways = language.ways(group)
+        self.are_lacking |= is_left_open(group, ways, language.limits)
+        if len(ways) < 2:
+            return
+        name = f"{language.name}_{among.group.name}"
+
+        def define(part: Group, way: Way) -> tuple[Kernel, Launch]:
+            is_whole = part is group
+            part_names = names_of_canonical(names) if is_whole else canonical_names(part)
+            if is_whole and way is ways[0]:
+                return first.kernel, _launch(first, part, part_names)
+            text = structural_text(part, part_names)
+            sizes = tuple(canonical for canonical, _ in part_names.sizes)
+            tensors = [argument.name for argument in part_names.arguments]
+            inner = part if is_whole else canonical_group(part, part_names)
+            own = f"{name}_{way.name}_{hash_of(text, language.target, way.name)[:8]}"
+            candidate = Candidate(way.name, *way.write(inner, tensors, sizes))
+            written = _kernel_of(candidate, own, part_names, language)
+            if MemoryChecks.chosen().guard_pages:
+                STRUCTURES[own] = text
+            return written.kernel, _launch(written, part, part_names)
+
+        result = define_choice(f"{name}_choice_{structure[:8]}", names, ways, define)
+        if result is not None:
+            self.choices[structure], kernels = result
+            self.kernels |= kernels
 
 
 def _candidates(

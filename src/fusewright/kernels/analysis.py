@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
-from fusewright.ir.group import Reduce, ScanStore, Stage, action_roots
+from fusewright.ir.group import Group, Reduce, ScanStore, Stage, action_roots
 from fusewright.ir.index import Compound, Index, LoopSymbol, Symbol, integer
 from fusewright.ir.value import (
     IndexValue,
@@ -172,6 +172,13 @@ def _loaded_along(loaded: tuple[Value, ...], dependences: Dependences) -> frozen
 def _cost(value: Value) -> int:
     """Cost of one value, in additions, what it is made from left out."""
     return 1 if isinstance(value, Load | Indirect) else node_cost(value)
+
+
+def rows_of(group: Group) -> tuple[int, int]:
+    """The number of points of a group's outer loops, and of turns of the loops of the stage that
+    has most of its own; guessed where they are symbolic.
+    """
+    return prod(map(extent_hint, group.outer)), max(map(points, group.stages))
 
 
 def points(stage: Stage) -> int:

@@ -8,6 +8,7 @@ from fusewright.ir.group import Group
 from fusewright.ir.index import Index, Symbol
 from fusewright.ir.kernel import CpuFacts, KernelFacts
 from fusewright.ir.limits import PLAIN, Limits
+from fusewright.ir.program import Buffer
 from fusewright.records import record
 from fusewright.runtime.targets import Loader
 
@@ -35,6 +36,29 @@ class Candidate:
     work: Work
 
 
+Write = Callable[[Group, Sequence[str], Sequence[Symbol]], tuple[str, Work]]
+"""The source for a group under canonical names, whose arguments are the tensors of these names and
+then these sizes; and how much work a launch is.
+"""
+
+
+@record(kw_only=True)
+class Way:
+    """A way to do the work of a group: by several kernels, or by one that is written otherwise."""
+
+    name: str
+    write: Write
+    parts: tuple[Group, ...]
+    """The group itself, or what is to be done one after the other in its place."""
+
+    temporaries: tuple[Buffer, ...] = ()
+    """Buffers that the parts hand to each other."""
+
+
+def _one_way(group: Group) -> Sequence[Way]:
+    return ()
+
+
 def _no_candidates(
     group: Group, tensors: Sequence[str], sizes: Sequence[Symbol]
 ) -> Sequence[Candidate]:
@@ -48,10 +72,7 @@ class KernelLanguage:
     name: str
     """Begins the names of kernels, and leads generated modules to `load`."""
 
-    write: Callable[[Group, Sequence[str], Sequence[Symbol]], tuple[str, Work]]
-    """The source for a group under canonical names, whose arguments are the tensors of these names
-    and then these sizes; and how much work a launch is.
-    """
+    write: Write
 
     load: Loader
     """Makes kernels of sources."""
@@ -61,6 +82,11 @@ class KernelLanguage:
     )
     """The ways to write a group that are worth a trial, that of `write` first; none where there is
     no other.
+    """
+
+    ways: Callable[[Group], Sequence[Way]] = _one_way
+    """The ways to do the work of a group under canonical names, of which `write` is the first,
+    where it is not clear that this is the fastest; none where it is.
     """
 
     limits: Limits = PLAIN

@@ -35,12 +35,16 @@ def _llvm(options: Options) -> KernelLanguage:
     """LLVM IR for this machine, or the processor that is asked for."""
     name = options.kernel_target
     cpu = cpu_target(name)
+    limits = PLAIN
+    if cpu.vector_bytes:
+        limits = cpu_limits(cpu.library_types, has_choices=options.has_choices_on("cpu"))
     return KernelLanguage(
         name="cpu",
         write=functools.partial(llvm.write, target=cpu),
         load=loader_of("cpu"),
         candidates=functools.partial(llvm.candidates, target=cpu),
-        limits=cpu_limits(cpu.library_types) if cpu.vector_bytes else PLAIN,
+        ways=functools.partial(llvm.ways, target=cpu, limits=limits),
+        limits=limits,
         target="" if name == "auto" else name,
     )
 

@@ -226,7 +226,8 @@ class _Builder:
         )  # fmt: skip
         graph: AtenGraph | None = None
         for level in self._levels:
-            options = Options.from_user({**self._options, "kernel_target": level})
+            own = {"kernel_target": level, "multi_kernel": "off"}  # A package times nothing.
+            options = Options.from_user({**self._options, **own})
             context = CompileContext(options=options)
             if graph is None:
                 graph = trace_inference(call.capture.graph_module, call.capture.inputs, context)

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from contextlib import suppress
+from math import inf
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,11 +32,15 @@ Way = Callable[..., object]
 FILES: Final = KeptFiles("choices", ".json")
 """What won in earlier processes."""
 
-ROUNDS: Final = 5, 40
-"""How often each alternative is timed, at least and at most; the shortest time counts."""
+ROUNDS: Final = 7, 100
+"""How often alternatives are timed, at least and at most; the shortest time counts."""
+
+FIRST_ROUNDS: Final = 2
+HOPELESS: Final = 2.0
+"""An alternative that took so many times the shortest time in the first rounds is timed no more."""
 
 SECONDS: Final = 4e-3
-"""How long one alternative is timed, about, where it need not be timed more often."""
+"""How long alternatives are timed together, about, where they need not be timed more often."""
 
 BATCH_SECONDS: Final = 1e-4
 """How long launches on a GPU are timed together, about: an event is a few µs inexact."""
@@ -63,8 +68,10 @@ class Decision:
     seconds: tuple[float | None, ...]
     """The time of each alternative; None for one that raised an exception."""
 
-    is_known: bool = False
-    """Whether an earlier process timed them."""
+    source: str = "timed"
+    """How it was found out: `timed` in this process, `kept` by an earlier one, or `forced` by an
+    option.
+    """
 
     sizes: tuple[int, ...] = ()
     """Those that were timed."""
@@ -247,9 +254,14 @@ def time_runs(runs: Sequence[Callable[[], object]], device: torch.device) -> lis
     timed = _gpu_timer(device) if device.type == "cuda" else _seconds
     times = [timed(run) for run in runs]
     fewest, most = ROUNDS
-    rounds = min(most, max(fewest, int(SECONDS / max(1e-9, min(times)))))
-    for _ in range(rounds - 1):
-        times = [min(best, timed(run)) for best, run in zip(times, runs, strict=True)]
+    began, count = time.perf_counter(), 1
+    while count < most and (count < fewest or time.perf_counter() - began < SECONDS):
+        hopeless = HOPELESS * min(times) if count >= FIRST_ROUNDS else inf
+        times = [
+            min(best, timed(run)) if best < hopeless else best
+            for best, run in zip(times, runs, strict=True)
+        ]
+        count += 1
     return times
 
 
@@ -310,8 +322,15 @@ def known_decision(key: str, names: Sequence[str]) -> Decision | None:
         if is_whole and type(winner) is int and 0 <= winner < len(names):
             numbers = tuple(None if s is None else float(s) for s in seconds)
             sizes = tuple(map(int, kept["sizes"]))
-            return Decision(winner=winner, seconds=numbers, is_known=True, sizes=sizes)
+            return Decision(winner=winner, seconds=numbers, source="kept", sizes=sizes)
     return None
+
+
+def decision_of_earlier_process(choice: str, device: str, names: Sequence[str]) -> Decision | None:
+    """What is known of a choice that depends on no size, by its key, on a device."""
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        return None
+    return known_decision(kept_key(choice, device, 0), names)
 
 
 def keep_decision(key: str, names: Sequence[str], decision: Decision) -> None:
@@ -328,12 +347,16 @@ def keep_decision(key: str, names: Sequence[str], decision: Decision) -> None:
 def told(names: Sequence[str], decision: Decision) -> str:
     """`split 12.1 µs, looped 15.0 µs`: the winner first."""
     order = sorted(range(len(names)), key=lambda number: number != decision.winner)
+    if decision.source == "forced":
+        return f"{names[decision.winner]} (forced)"
     shown = [
         f"{names[n]} {'failed' if seconds is None else f'{seconds * 1e6:.1f} µs'}"
         for n in order
         for seconds in [decision.seconds[n]]
     ]
-    return ", ".join(shown) + (" (timed by an earlier process)" if decision.is_known else "")
+    return ", ".join(shown) + (
+        " (timed by an earlier process)" if decision.source == "kept" else ""
+    )
 
 
 _WRITING: Final = threading.Lock()

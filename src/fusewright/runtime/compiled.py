@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -10,9 +10,11 @@ from fusewright.context import Note
 from fusewright.ir.group import Schedule
 from fusewright.ir.kernel import Kernel
 from fusewright.ir.lines import Line
+from fusewright.ir.origin import Origin
 from fusewright.ir.program import Program
 from fusewright.native import CallPlan, TrainingCall
 from fusewright.records import field, record
+from fusewright.runtime.choices import Decision
 from fusewright.runtime.cuda_graphs import Replayer
 
 if TYPE_CHECKING:  # Few programs are tuned.
@@ -24,8 +26,26 @@ class KernelCall:
     """One launch a call, and what it moves."""
 
     kernel: str
+    """Its name; of a choice, that of the kernel which began the one that seemed best."""
+
     bytes_read: int
     bytes_written: int
+    choice: str = ""
+    """The choice that it is a call of, if any."""
+
+
+@record(kw_only=True)
+class MeasuredChoice:
+    """A choice among kernels, and what was found out about it."""
+
+    name: str
+    alternatives: tuple[str, ...]
+    """The first is what the compiler would do without measuring."""
+
+    decisions: Mapping[int, Decision] = field(compare=False)
+    """By class of sizes; it grows as sizes of other classes come."""
+
+    origins: tuple[Origin, ...] = field(default=(), compare=False)
 
 
 @record(kw_only=True)
@@ -64,6 +84,7 @@ class Record:
     tuned: tuple[Tuned, ...] = ()
     """The trials that chose among kernels, where they are tuned."""
 
+    choices: tuple[MeasuredChoice, ...] = ()
     subprograms: tuple[Record, ...] = ()
     """Records of the functions of conditions and loops, which are programs of their own, nested
     ones included.

@@ -21,10 +21,8 @@ chunks only, and combined by how far the means of the chunks lie from that of al
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from math import inf
+from collections.abc import Iterable
 
-from fusewright.ir.dtype import DType
 from fusewright.ir.index import (
     Index,
     LoopSymbol,
@@ -35,6 +33,7 @@ from fusewright.ir.index import (
     product,
 )
 from fusewright.ir.limits import Limits
+from fusewright.ir.neutral import NEUTRAL_ELEMENTS, neutral
 from fusewright.ir.program import (
     Buffer,
     ComputedBuffer,
@@ -44,7 +43,7 @@ from fusewright.ir.program import (
     Reduction,
     Statement,
 )
-from fusewright.ir.value import Number, Value
+from fusewright.ir.value import Value
 from fusewright.records import record, replace
 from fusewright.schedule.analysis import Analysis
 
@@ -113,13 +112,15 @@ def chunks_of(statement: ComputedBuffer, body: Reduction, analysis: Analysis) ->
     """How a reduction is cut into chunks; None: it is not."""
     points = analysis.points(symbol.extent for symbol in body.loops)
     reduced = analysis.points(symbol.extent for symbol in body.reduction_loops)
-    can_split = body.kind in _KINDS or body.kind == "welford"
+    can_split = body.kind in NEUTRAL_ELEMENTS or body.kind == "welford"
     if not can_split or points == 0 or points * reduced < LARGE:
         return None
     limits = analysis.limits_of(statement.outputs[0].layout.device)
     lanes = lanes_of(body, limits, analysis)
     tiles = -(-points // lanes)
     if tiles >= limits.reductions or reduced * lanes < limits.longest_tile:
+        return None
+    if body.kind != "welford" and limits.leaves_open(tiles, reduced * lanes):
         return None
     count = -(-limits.chunks // tiles) if limits.shares_chunks else limits.chunks
     count = min(count, reduced * lanes // limits.shortest_chunk)
@@ -270,36 +271,3 @@ def _fresh(name: str, analysis: Analysis) -> str:
     while name in analysis.buffers:
         name += "_"
     return name
-
-
-# Neutral elements --------------------------------------------------------------------------------
-
-
-def neutral(kind: str, dtype: DType) -> Number:
-    """The element that changes no result of `kind`."""
-    return _KINDS[kind](dtype)
-
-
-def _lowest(dtype: DType) -> Number:
-    if dtype.is_float:
-        return -inf
-    return -(1 << (dtype.bits - 1)) if dtype.kind == "signed" else 0
-
-
-def _highest(dtype: DType) -> Number:
-    if dtype.is_float:
-        return inf
-    if dtype is DType.BOOL:
-        return True
-    return (1 << (dtype.bits - (dtype.kind == "signed"))) - 1
-
-
-_KINDS: dict[str, Callable[[DType], Number]] = {
-    "sum": lambda dtype: 0,
-    "prod": lambda dtype: 1,
-    "any": lambda dtype: False,
-    "all": lambda dtype: True,
-    "xor": lambda dtype: 0,
-    "max": _lowest,
-    "min": _highest,
-}

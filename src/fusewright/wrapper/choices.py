@@ -37,6 +37,7 @@ from fusewright.ir.lines import (
     CallKernel,
     CopyInto,
     DefineChoice,
+    DefineDevice,
     DefineKernel,
     Free,
     FreeIfNotReused,
@@ -45,6 +46,7 @@ from fusewright.ir.lines import (
 )
 from fusewright.ir.renaming import Renaming
 from fusewright.records import replace
+from fusewright.runtime.choices import Decision, decision_of_earlier_process
 
 
 def choices_in(lines: Iterable[Line]) -> dict[str, DefineChoice]:
@@ -81,6 +83,29 @@ def expand(
     )
     lines = [renaming.line(line) for line in alternative.lines]
     return [_told(line, call) for line in lines]
+
+
+def known_decisions(
+    lines: Iterable[Line], forced: int | None, is_kept: bool
+) -> dict[str, Decision]:
+    """The choices whose winner is known before the first call, by name: the alternative `forced`
+    (the last, where there are fewer), or what an earlier process has found; of choices that depend
+    on no size.
+    """
+    lines = list(lines)
+    devices = {line.slot: line.device for line in lines if isinstance(line, DefineDevice)}
+    called = {line.choice: line.device for line in lines if isinstance(line, CallChoice)}
+    known: dict[str, Decision] = {}
+    for name, choice in choices_in(lines).items():
+        names = [alternative.name for alternative in choice.alternatives]
+        if forced is not None:
+            winner = min(forced, len(names) - 1)
+            known[name] = Decision(winner=winner, seconds=(None,) * len(names), source="forced")
+        elif is_kept and not choice.sizes and name in called:
+            device = devices.get(called[name], called[name])
+            decision = decision_of_earlier_process(choice.key, device, names)
+            known.update({name: decision} if decision is not None else {})
+    return known
 
 
 def fill_choices(lines: Sequence[Line], winners: Mapping[str, int]) -> tuple[Line, ...]:

@@ -8,22 +8,29 @@ Read in this order: `plan` (lanes, units of work), `emit` (the kernel), `loops`,
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import islice
 from typing import Final
 
-from fusewright.ir.group import Group
+from fusewright.ir.group import Group, Reduce
 from fusewright.ir.index import Symbol
 from fusewright.ir.kernel import CpuFacts
+from fusewright.ir.limits import Limits
 from fusewright.ir.products import matrix_product
-from fusewright.kernels.language import Candidate, Work
+from fusewright.kernels.analysis import rows_of
+from fusewright.kernels.language import Candidate, Way, Work
 from fusewright.kernels.llvm.emit import write_kernel
-from fusewright.kernels.llvm.plan import KernelPlan, make_plan, possible_plans
+from fusewright.kernels.llvm.plan import KernelPlan, make_plan, near_plans, possible_plans
 from fusewright.kernels.llvm.product_plan import ProductTiling, tiling_of, tilings_to_try
 from fusewright.kernels.llvm.products import write_product
+from fusewright.kernels.split_groups import split_group
 from fusewright.records import replace
 from fusewright.runtime.llvm_engine import CpuTarget
 
-__all__ = ["Work", "candidates", "write"]
+__all__ = ["Work", "candidates", "ways", "write"]
+
+NEAR: Final = 1.25
+"""Two ways to lay a group over lanes whose costs differ by less are both worth measuring."""
 
 TRIED_PLANS: Final = 3
 """Choices of lanes that tuning tries: those that should cost least."""
@@ -45,6 +52,35 @@ def write(
     if product is not None and tiling is not None:
         return write_product(group, product, tensors, sizes, tiling, target), _work(tiling.plan)
     plan = make_plan(group, target)
+    return write_kernel(group, tensors, sizes, plan, target), _work(plan)
+
+
+def ways(group: Group, target: CpuTarget, limits: Limits) -> list[Way]:
+    """The ways to do the work of a group, where it is unclear which is fastest: whole or in chunks,
+    and by vectors of other loops.
+    """
+    own = partial(write, target=target)
+    found = [Way(name="whole", write=own, parts=(group,))]
+    reduces = any(isinstance(a, Reduce) for stage in group.stages for a in stage.actions)
+    if not reduces or matrix_product(group) is not None:
+        return found
+    if limits.leaves_open(*rows_of(group)):
+        split = split_group(group, limits.chunks)
+        if split is not None:
+            parts, temporaries = split.parts, split.temporaries
+            found.append(Way(name="split", write=own, parts=parts, temporaries=temporaries))
+    if near_plans(group, target, NEAR) > 1:
+        found.append(
+            Way(name="lanes", write=partial(_write_otherwise, target=target), parts=(group,))
+        )
+    return found
+
+
+def _write_otherwise(
+    group: Group, tensors: Sequence[str], sizes: Sequence[Symbol], target: CpuTarget
+) -> tuple[str, Work]:
+    """The source of a group whose vectors run along other loops than those that seem best."""
+    _, plan = islice(possible_plans(group, target), 2)
     return write_kernel(group, tensors, sizes, plan, target), _work(plan)
 
 

@@ -255,8 +255,23 @@ def _inner_unroll(traits: Traits, lane: LoopSymbol, lanes: int) -> int:
 
 def ranked_outer_lanes(group: Group, traits: list[Traits], lanes: int) -> list[LoopSymbol | None]:
     """The outer loops that may be cut into vectors, None for inner loops, by what they cost."""
+    return [lane for _, _, lane in _lanes_by_cost(group, traits, lanes)]
+
+
+def near_plans(group: Group, target: CpuTarget, share: float) -> int:
+    """How many of the `possible_plans` cost at most `share` times what the cheapest does."""
+    dependences = Dependences()
+    traits = [Traits.of(stage, dependences) for stage in group.stages]
+    order = _lanes_by_cost(group, traits, target.lanes(lane_bits(group, traits)))
+    return sum(cost <= share * order[0][0] for cost, _, _ in order)
+
+
+def _lanes_by_cost(
+    group: Group, traits: list[Traits], lanes: int
+) -> list[tuple[float, int, LoopSymbol | None]]:
+    """Outer loops, and None for inner loops, behind what they cost."""
     if not group.outer:
-        return [None]
+        return [(0.0, 0, None)]
     candidates: list[tuple[float, int, LoopSymbol | None]] = [
         (_outer_cost(group, traits, symbol, lanes), -position, symbol)
         for position, symbol in enumerate(group.outer)
@@ -264,7 +279,7 @@ def ranked_outer_lanes(group: Group, traits: list[Traits], lanes: int) -> list[L
     ]
     if any(stage.inner for stage in group.stages):
         candidates.append((_inner_cost(group, traits, lanes), 1, None))
-    return [lane for _, _, lane in sorted(candidates, key=lambda candidate: candidate[:2])]
+    return sorted(candidates, key=lambda candidate: candidate[:2])
 
 
 def _inner_lane(inner: tuple[LoopSymbol, ...], traits: Traits, lanes: int) -> LoopSymbol | None:

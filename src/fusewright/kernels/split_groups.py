@@ -1,0 +1,339 @@
+"""The work of one group as several kernels, whose rows are cut into chunks: partial results of the
+chunks first, and then, where later stages need them, their combination.
+
+```
+group max_sub_exp_sum_div [i0<4]           group [i0<4, i1<32]
+  local m: f32                               local m: f32
+  local e: f32                               stage over [r0<2048]
+  stage over [r0<65536]                        t0 = load x[65536*i0 + 2048*i1 + r0]
+    t0 = load x[65536*i0 + r0]                 reduce m = max t0
+    reduce m = max t0                        stage
+  stage over [r0<65536]                        store m_parts[32*i0 + i1] = load m[0]
+    …                                      group [i0<4, i1<32]
+    reduce e = sum t3              →         stage over [r0<32]
+  stage over [r0<65536]                        reduce m = max (load m_parts[32*i0 + r0])
+    …                                        stage over [r0<2048]
+    store y[65536*i0 + r0] = t5                …
+                                           group [i0<4, i1<32]
+                                             …
+                                             store y[65536*i0 + 2048*i1 + r0] = t5
+```
+
+Each stage with loops of its own is a kernel. Partial results are combined anew wherever they are
+needed, since they are few.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import prod
+
+from fusewright.ir.group import Group, Local, Reduce, Stage, Store, action_roots
+from fusewright.ir.index import Index, LoopSymbol, Symbol, contiguous_strides, integer
+from fusewright.ir.lines import CALLER
+from fusewright.ir.neutral import NEUTRAL_ELEMENTS, neutral
+from fusewright.ir.program import Buffer, Layout
+from fusewright.ir.raising import value_may_raise
+from fusewright.ir.value import Expressions, Load, Value, postorder
+from fusewright.records import record, replace
+
+
+@record(kw_only=True)
+class SplitGroup:
+    """The parts of a group, in order, and the buffers that they hand to each other."""
+
+    parts: tuple[Group, ...]
+    temporaries: tuple[Buffer, ...]
+
+
+def why_not_split(group: Group) -> str | None:
+    """Why a group cannot be cut into chunks; None: it can."""
+    if not any(stage.inner for stage in group.stages):
+        return "no stage has loops of its own"
+    if any(map(value_may_raise, _values(group.stages))):
+        return "it may raise"
+    for stage in group.stages:
+        for action in stage.actions:
+            if isinstance(action, Reduce):
+                if action.kind not in NEUTRAL_ELEMENTS or len(action.targets) != 1:
+                    return f"{action.kind} is not put together of parts"
+            elif not isinstance(action, Store):
+                return "it scatters, or gives running totals"
+    if any(not _same_element(stage, group) for stage in group.stages):
+        return "memory that is taken over is read where it is written"
+    if _moved_back(group):
+        return "a stage without loops of its own reads or writes what others write or read"
+    return None
+
+
+def split_group(group: Group, count: int) -> SplitGroup | None:
+    """A group as kernels whose rows are cut into about `count` chunks; None: it cannot be."""
+    if why_not_split(group) is not None:
+        return None
+    splitter = _Splitter(group, count)
+    return splitter.split()
+
+
+class _Splitter:
+    """Writes the parts of one group."""
+
+    def __init__(self, group: Group, count: int) -> None:
+        self.group = group
+        self.count = count
+        self.make = Expressions()
+        self.types = {b.name: b.layout.dtype for b in (*group.reads, *group.writes)}
+        self.locals = {local.name: local for local in group.locals}
+        self.memory: dict[str, Buffer] = {}
+        """By local, the buffer that holds its parts, or a row."""
+
+        self.before: list[Stage] = []
+        """Stages that give the scalars that later ones read."""
+
+        self.is_first = _across(group)
+        """Whether the loop over chunks is the outermost: results lie next to each other along the
+        others.
+        """
+
+    def split(self) -> SplitGroup | None:
+        """The parts; None, where a row that is stored has no equal chunks."""
+        parts: list[Group] = []
+        at_end: list[Stage] = []
+        for stage in self.group.stages:
+            if not stage.inner:
+                self._scalar_stage(stage, at_end)
+                continue
+            cut = max(stage.inner, key=lambda symbol: _size(symbol.extent))
+            chunks = _chunks(cut.extent, self.count)
+            stores = any(isinstance(action, Store) for action in stage.actions)
+            if chunks < 2 or (stores and cut.extent % chunks != 0):
+                return None
+            parts.append(self._part(stage, cut, chunks))
+        if at_end:
+            parts.append(self._group(self.group.outer, [*self.before, *at_end]))
+        return SplitGroup(parts=tuple(parts), temporaries=tuple(self.memory.values()))
+
+    def _scalar_stage(self, stage: Stage, at_end: list[Stage]) -> None:
+        """What it stores in scalars is computed in each part, what it stores in memory at the
+        end.
+        """
+        own = self._rewritten(stage, {})
+        scalars = [a for a in own.actions if isinstance(a, Store) and a.buffer in self.locals]
+        others = tuple(action for action in own.actions if action not in scalars)
+        if scalars:
+            self.before.append(Stage(inner=(), actions=tuple(scalars)))
+        if others:
+            at_end.append(Stage(inner=(), actions=others))
+
+    def _part(self, stage: Stage, cut: LoopSymbol, chunks: int) -> Group:
+        """The kernel of a stage: each of its units computes one chunk."""
+        chunk = LoopSymbol("i0" if self.is_first else f"i{len(self.group.outer)}", chunks)
+        renamed = {
+            old: LoopSymbol(f"i{place + self.is_first}", old.extent)
+            for place, old in enumerate(self.group.outer)
+        }
+        outer = (chunk, *renamed.values()) if self.is_first else (*renamed.values(), chunk)
+        points: dict[Symbol, Index] = {old: new.index for old, new in renamed.items()}
+        length = (cut.extent + (chunks - 1)) // chunks
+        rest = LoopSymbol(cut.name, length)
+        place = chunk.index * length + rest.index
+        before = [self._rewritten(own, points, is_own=True) for own in self.before]
+        own = self._rewritten(stage, {**points, cut: place})
+        inner = tuple(rest if symbol == cut else symbol for symbol in stage.inner)
+        is_whole = length * chunks == cut.extent
+        actions = [
+            replace(action, value=self._inside(action, place, cut.extent))
+            if isinstance(action, Reduce) and not is_whole
+            else action
+            for action in own.actions
+        ]
+        stages = [*before, Stage(inner=inner, actions=tuple(actions))]
+        reduced = [action for action in own.actions if isinstance(action, Reduce)]
+        if reduced:
+            stages.append(self._keep(reduced, outer))
+        part = self._group(outer, stages)
+        self.before += [self._total(action, chunk, chunks) for action in reduced]
+        return part
+
+    def _inside(self, action: Reduce, place: Index, extent: Index) -> Value:
+        """The value, and behind the end of the row what changes no result."""
+        make = self.make
+        inside = make.apply("lt", make.index(place), make.index(extent))
+        return make.masked(inside, action.value, neutral(action.kind, action.value.dtype))
+
+    def _keep(self, reduced: Sequence[Reduce], outer: tuple[LoopSymbol, ...]) -> Stage:
+        """The stage that stores the results of a chunk."""
+        size = tuple(symbol.extent for symbol in outer)
+        stores = []
+        for action in reduced:
+            (target,) = action.targets
+            buffer = self._buffer(target, size)
+            point = tuple(symbol.index for symbol in outer)
+            value = self.make.load(target, 0, self.locals[target].dtype)
+            stores.append(Store(buffer=buffer.name, index=buffer.layout.index(point), value=value))
+        return Stage(inner=(), actions=tuple(stores))
+
+    def _total(self, action: Reduce, chunk: LoopSymbol, chunks: int) -> Stage:
+        """The stage that puts the parts of a result together, at a point of the group's loops."""
+        (target,) = action.targets
+        buffer = self.memory[target]
+        over = LoopSymbol("r0", chunks)
+        point = tuple(symbol.index for symbol in self.group.outer)
+        point = (over.index, *point) if self.is_first else (*point, over.index)
+        value = self.make.load(buffer.name, buffer.layout.index(point), buffer.layout.dtype)
+        total = Reduce(targets=action.targets, kind=action.kind, value=value)
+        return Stage(inner=(over,), actions=(total,))
+
+    def _rewritten(
+        self, stage: Stage, symbols: dict[Symbol, Index], *, is_own: bool = False
+    ) -> Stage:
+        """A stage with other loops, whose rows lie in memory. `is_own`: it was rewritten before."""
+
+        def moved(load: Load) -> Value | None:
+            local = self.locals.get(load.buffer)
+            if is_own or local is None or not local.size:
+                return None
+            buffer, index = self._row(local, load.index, symbols)
+            return self.make.load(buffer.name, index, local.dtype)
+
+        actions: list[Reduce | Store] = []
+        for action in stage.actions:
+            assert isinstance(action, Reduce | Store)
+            value = self.make.rewrite(action.value, symbols, moved)
+            if isinstance(action, Reduce):
+                actions.append(replace(action, value=value))
+                continue
+            index, local = action.index.substitute(symbols), self.locals.get(action.buffer)
+            name = action.buffer
+            if local is not None and local.size and not is_own:
+                buffer, index = self._row(local, index, symbols)
+                name = buffer.name
+            actions.append(Store(buffer=name, index=index, value=value))
+        return Stage(inner=stage.inner, actions=tuple(actions))
+
+    def _row(
+        self, local: Local, index: Index, symbols: dict[Symbol, Index]
+    ) -> tuple[Buffer, Index]:
+        """The buffer that holds a row of each point, and where in it an element lies."""
+        outer = self.group.outer
+        buffer = self.memory.get(local.name) or self._buffer(
+            local.name, (*(symbol.extent for symbol in outer), prod(local.size, start=integer(1)))
+        )
+        point = (*(symbol.index.substitute(symbols) for symbol in outer), index)
+        return buffer, buffer.layout.index(point)
+
+    def _buffer(self, local: str, size: tuple[Index, ...]) -> Buffer:
+        layout = Layout(
+            dtype=self.locals[local].dtype,
+            size=size,
+            stride=contiguous_strides(size),
+            device=CALLER,
+        )
+        buffer = Buffer(name=f"{local}_parts", layout=layout)
+        self.memory[local] = buffer
+        self.types[buffer.name] = layout.dtype
+        return buffer
+
+    def _group(self, outer: tuple[LoopSymbol, ...], stages: Sequence[Stage]) -> Group:
+        """A group of these stages, with the locals and buffers that they use."""
+        used = self._needed(stages)
+        names = {name for stage in used for name in _named(stage)}
+        known = {b.name: b for b in (*self.group.reads, *self.group.writes)}
+        device = self.group.device
+        known |= {
+            buffer.name: replace(
+                buffer, layout=replace(buffer.layout, size=(), stride=(), device=device)
+            )
+            for buffer in self.memory.values()
+        }
+        written = {a.buffer for stage in used for a in stage.actions if isinstance(a, Store)}
+        read = {value.buffer for value in _values(used) if isinstance(value, Load)}
+        reuses = tuple((w, r) for w, r in self.group.reuses if w in written and r in read)
+        return Group(
+            name=self.group.name,
+            outer=outer,
+            locals=tuple(
+                local for local in self.group.locals if local.name in names and not local.size
+            ),
+            stages=tuple(used),
+            reads=tuple(buffer for name, buffer in known.items() if name in read),
+            writes=tuple(buffer for name, buffer in known.items() if name in written),
+            reuses=reuses,
+        )
+
+    def _needed(self, stages: Sequence[Stage]) -> list[Stage]:
+        """The stages without those that give nothing but scalars which nobody behind them reads."""
+        kept: list[Stage] = []
+        wanted: set[str] = set()
+        for stage in reversed(stages):
+            targets = {name for action in stage.actions for name in _targets(action)}
+            if targets & wanted or not targets <= set(self.locals):
+                kept.append(stage)
+                wanted |= {value.buffer for value in _values([stage]) if isinstance(value, Load)}
+        return kept[::-1]
+
+
+def _targets(action: object) -> tuple[str, ...]:
+    return action.targets if isinstance(action, Reduce) else (action.buffer,)  # type: ignore[attr-defined]
+
+
+def _named(stage: Stage) -> set[str]:
+    """The buffers and locals that a stage names."""
+    names = {name for action in stage.actions for name in _targets(action)}
+    return names | {value.buffer for value in _values([stage]) if isinstance(value, Load)}
+
+
+def _values(stages: Iterable[Stage]) -> list[Value]:
+    roots = [root for stage in stages for root in action_roots(*stage.actions)]
+    return list(postorder(tuple(roots)))
+
+
+def _same_element(stage: Stage, group: Group) -> bool:
+    """Whether a stage reads memory that it takes over only where it writes it."""
+    stores = {a.buffer: a.index for a in stage.actions if isinstance(a, Store)}
+    taken = {read: stores[written] for written, read in group.reuses if written in stores}
+    taken |= {name: index for name, index in stores.items() if name in stores}
+    loads = [value for value in _values([stage]) if isinstance(value, Load)]
+    return all(taken.get(load.buffer, load.index) == load.index for load in loads)
+
+
+def _moved_back(group: Group) -> bool:
+    """Whether it matters that stages without loops of their own are done later, or once more: they
+    read memory that is written to, or write memory that is read.
+    """
+    taken = {read for _, read in group.reuses}
+    written = {a.buffer for stage in group.stages for a in stage.actions if isinstance(a, Store)}
+    written -= {local.name for local in group.locals}
+    for stage in group.stages:
+        if not stage.inner:
+            own = {a.buffer for a in stage.actions if isinstance(a, Store)} & written
+            read = {value.buffer for value in _values([stage]) if isinstance(value, Load)}
+            others = [other for other in group.stages if other is not stage]
+            read_by_others = {v.buffer for v in _values(others) if isinstance(v, Load)}
+            if read & (taken | written) or own & read_by_others:
+                return True
+    return False
+
+
+def _across(group: Group) -> bool:
+    """Whether rows lie across memory: its elements are next to each other along an outer loop."""
+    loads = [value for value in _values(group.stages) if isinstance(value, Load)]
+    inner = {symbol for stage in group.stages for symbol in stage.inner}
+
+    def contiguous(loops: Iterable[Symbol]) -> int:
+        return sum(any(load.index.stride(symbol) == 1 for symbol in loops) for load in loads)
+
+    return contiguous(group.outer) > contiguous(inner)
+
+
+def _chunks(extent: Index, count: int) -> int:
+    """The number nearest to `count`, of those from half to twice of it, that divides the extent;
+    where none does, `count` itself.
+    """
+    if extent.is_constant:
+        count = min(count, int(extent))
+    fitting = [n for n in range(max(2, count // 2), 2 * count + 1) if extent % n == 0]
+    return min(fitting, key=lambda n: (abs(n - count), n)) if fitting else count
+
+
+def _size(extent: Index) -> int:
+    return int(extent) if extent.is_constant else 1 << 62
