@@ -25,7 +25,8 @@ if TYPE_CHECKING:
         run,
     )
     from fusewright.bisection import bisect, minify
-    from fusewright.packages.building import EntryPoint, aot_compile
+    from fusewright.packages.building import aot_compile
+    from fusewright.packages.calls import EntryPoint
     from fusewright.packages.loading import load
 
 __version__ = "0.1.0"
@@ -57,7 +58,7 @@ __all__ = [
 
 
 _ELSEWHERE = {
-    "EntryPoint": "packages.building",
+    "EntryPoint": "packages.calls",
     "aot_compile": "packages.building",
     "bisect": "bisection",
     "load": "packages.loading",  # which needs no compiler

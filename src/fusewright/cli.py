@@ -214,11 +214,15 @@ def package(
     path: Annotated[Path, typer.Argument(help="The file to write.")],
     processor: Annotated[
         list[str] | None,
-        typer.Option(help="A level to compile for: avx512, avx2, scalar; repeat for several."),
+        typer.Option(help="What to compile for: avx512, avx2, scalar, sm_90; repeat for several."),
     ] = None,
     weights: Annotated[
         bool, typer.Option(help="Store the weights in it; else they are given at loading.")
     ] = True,
+    cpp: Annotated[
+        Path | None,
+        typer.Option(help="A folder for readable C++ of the model, and its kernels' object code."),
+    ] = None,
 ) -> None:
     """Compile a model ahead of time to a file that runs without the compiler."""
     building = importlib.import_module("fusewright.packages.building")  # `--help` does without.
@@ -235,6 +239,7 @@ def package(
             dynamic_shapes=defined.get("dynamic_shapes"),
             processors=processor or (),
             store_weights=weights,
+            cpp=cpp or "",
         )
     except (FusewrightError, ValueError, OSError) as error:
         typer.echo(f"error: {error}", err=True)

@@ -22,7 +22,7 @@ FRONT_END_OPTIONS: Final = frozenset(
 )
 """Options that belong to capture, whatever the backend."""
 
-TARGETS: Final = ("native", "python", "fx")
+TARGETS: Final = ("native", "python", "fx", "cpp")
 
 DDP_SPLITS: Final = ("backward", "graph", "none")
 
@@ -96,7 +96,8 @@ class Options:
 
     target: str = "native"
     """The form of the code around the kernels: native, one C function; python, statements of the
-    generated module; or fx, nodes of a `GraphModule`. Also chosen by `FUSEWRIGHT_TARGET`.
+    generated module; fx, nodes of a `GraphModule`; or cpp, generated C++, which g++ compiles. Also
+    chosen by `FUSEWRIGHT_TARGET`.
     """
 
     debug_printer: str = "off"

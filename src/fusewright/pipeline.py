@@ -38,6 +38,7 @@ from fusewright.ir.kernel import Launch
 from fusewright.ir.lines import (
     CallChoice,
     CallKernel,
+    DefineKernel,
     DefineSymbol,
     Line,
     TakeInput,
@@ -71,8 +72,10 @@ from fusewright.runtime.compiled import (
     Record,
     Training,
 )
+from fusewright.runtime.cpp_library import load_cpp
 from fusewright.runtime.cuda_graphs import Replayer, ReplayFacts, current_pool
 from fusewright.runtime.eager_kernels import warn_of_eager_kernel, why_eager
+from fusewright.runtime.llvm_engine import MachineCodeCompiler, cpu_target
 from fusewright.runtime.loader import LoadedModule, load_module
 from fusewright.runtime.native_plan import NoNativePlan, load_plan
 from fusewright.schedule import schedule as fuse
@@ -83,8 +86,10 @@ from fusewright.torch_compat.distributed import active_bucket_limits
 from fusewright.user_kernels import UserKernelOnCopies
 from fusewright.wrapper import (
     Flow,
+    NoCpp,
     PythonModule,
     alone,
+    emit_cpp,
     emit_fx,
     emit_module,
     fused_examples,
@@ -451,12 +456,34 @@ def _runner(code: GeneratedCode, module: LoadedModule, context: CompileContext) 
         return order.around(_fused(code.lines, code.hints, module, context)), ""
     if context.options.target == "python":
         return order.around(module.call), ""
+    if context.options.target == "cpp":
+        return _in_cpp(code, module, context)
     emitted = code.emitted
     plan = pack_native(code.lines, emitted.places, order, emitted.places_of_blocks)
     try:
         return load_plan(plan, module), ""
     except NoNativePlan as error:
         return order.around(module.call), str(error)
+
+
+def _in_cpp(code: GeneratedCode, module: LoadedModule, context: CompileContext) -> tuple[Call, str]:
+    """The function that generated C++ exports; the Python module's, and why, where C++ has no form
+    of something.
+    """
+    try:
+        emitted = emit_cpp(code.schedule.program.name, code.lines)
+    except NoCpp as reason:
+        return code.order.around(module.call), str(reason)
+    log_text("wrapper", lambda: emitted.text)
+    sources = {
+        line.kernel.name: line.kernel.source
+        for line in code.lines
+        if isinstance(line, DefineKernel)
+    }
+    compiler = MachineCodeCompiler(cpu_target(context.options.kernel_target))
+    objects = compiler.object_code(sources) if sources else b""
+    constants = [module.constants[name] for name in emitted.constants]
+    return code.order.around(load_cpp(emitted.text, objects, constants, emitted.outputs)), ""
 
 
 def _fused(

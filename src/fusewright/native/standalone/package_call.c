@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernel_launch.h"
 #include "package_plan.h"
 #include "package_torch.h"
 
@@ -363,24 +364,6 @@ static bool op_release(Call *call, const int64_t *operands)
     return true;
 }
 
-typedef struct {
-    KernelFunction function;
-    void **arguments;
-    int64_t units, fault;
-} Launch;
-
-static void run_share(void *data)
-{
-    Launch *launch = data;
-    int64_t team = torch.team_size(), share = (launch->units + team - 1) / team;
-    int64_t begin = torch.thread_number() * share;
-    int64_t end = begin + share < launch->units ? begin + share : launch->units;
-    int64_t fault = begin < end ? launch->function(launch->arguments, begin, end) : 0;
-    if (fault != 0) {
-        __atomic_store_n(&launch->fault, fault, __ATOMIC_RELAXED);
-    }
-}
-
 static bool op_launch(Call *call, const int64_t *operands)
 {
     const Kernel *kernel = &call->package->kernels[operands[0]];
@@ -398,21 +381,10 @@ static bool op_launch(Call *call, const int64_t *operands)
         call->scratch[tensors + i] = call->numbers[sizes[i]];
     }
     int64_t units = call->numbers[sizes[numbers]], grain = sizes[numbers + 1];
-    Launch launch = {kernel->function, arguments, units, 0};
-    int64_t threads = 1;
-    if (units > grain && torch.parallel != NULL && torch.team_size != NULL &&
-        torch.thread_number != NULL && torch.in_parallel != NULL && !torch.in_parallel()) {
-        int64_t shares = (units - 1) / grain + 1, most = torch.thread_count();
-        threads = shares < most ? shares : most;
-    }
-    if (threads > 1) {
-        torch.parallel(run_share, &launch, (unsigned)threads, 0);
-    } else if (units > 0) {
-        launch.fault = kernel->function(arguments, 0, units);
-    }
-    return launch.fault == 0 ||
-           refuse(call, launch.fault == 1 ? "index out of range in compiled kernel %s"
-                                          : "division by zero in compiled kernel %s",
+    int64_t fault = kernel_launch(kernel->function, arguments, units, grain);
+    return fault == 0 ||
+           refuse(call, fault == INDEX_OUT_OF_RANGE ? "index out of range in compiled kernel %s"
+                                                    : "division by zero in compiled kernel %s",
                   kernel->name);
 }
 

@@ -7,12 +7,11 @@
 #include <stdint.h>
 
 #include "fusewright_package.h"
+#include "kernel_launch.h"
 #include "object_code.h"
 
 #define NOTHING INT64_MIN /* an operand that is absent */
 #define ANY (-1)          /* a size or stride that varies */
-
-typedef int64_t (*KernelFunction)(void **arguments, int64_t begin, int64_t end);
 
 typedef struct {
     const char *name;

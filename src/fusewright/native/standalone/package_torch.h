@@ -8,6 +8,10 @@
 
 #include "fusewright_package.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 enum { CPU = 0 }; /* a type of device */
 
 typedef struct {
@@ -15,6 +19,7 @@ typedef struct {
     int32_t (*get_dim)(AtenTensorHandle, int64_t *);
     int32_t (*get_sizes)(AtenTensorHandle, int64_t **);
     int32_t (*get_strides)(AtenTensorHandle, int64_t **);
+    int32_t (*get_offset)(AtenTensorHandle, int64_t *);
     int32_t (*get_dtype)(AtenTensorHandle, int32_t *);
     int32_t (*get_device_type)(AtenTensorHandle, int32_t *);
     int32_t (*empty_strided)(int64_t, const int64_t *, const int64_t *, int32_t, int32_t, int32_t,
@@ -36,6 +41,7 @@ typedef struct {
     bool (*grad_mode_is_enabled)(void);
     void (*grad_mode_set_enabled)(bool);
     uint64_t (*abi_version)(void);
+    const char *(*last_error)(void); /* may be absent */
     int32_t (*new_list)(size_t, void **);
     int32_t (*list_push)(void *, uint64_t);
     void *(*new_memory)(size_t); /* of C++, which torch deletes */
@@ -50,5 +56,9 @@ extern PackageTorch torch;
 
 /* Find all. The name of one that is missing, or NULL. */
 const char *package_torch_find(void);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

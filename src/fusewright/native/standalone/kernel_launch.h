@@ -1,0 +1,24 @@
+/* Launches of compiled kernels, shared among the threads of the OpenMP that torch runs on. */
+#ifndef FUSEWRIGHT_KERNEL_LAUNCH_H
+#define FUSEWRIGHT_KERNEL_LAUNCH_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Does the units of work from `begin` to before `end`; 0, or the code of a fault. The arguments are
+   addresses of tensors' data, then sizes. */
+typedef int64_t (*KernelFunction)(void **arguments, int64_t begin, int64_t end);
+
+enum { INDEX_OUT_OF_RANGE = 1, DIVISION_BY_ZERO = 2 };
+
+/* Run all units; no thread gets fewer than `grain` of them. 0, or the code of a fault of any. */
+int64_t kernel_launch(KernelFunction function, void **arguments, int64_t units, int64_t grain);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
