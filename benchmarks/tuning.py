@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import gc
 import os
+import shutil
 import statistics
 import sys
 import tempfile
@@ -120,11 +121,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     known = gpu_models.MODELS if options.device == "cuda" else models.MODELS
     bad = 0
     print(HEAD, flush=True)
+    folder = tempfile.mkdtemp(prefix="tuning_")  # Kernels of one model may serve another.
+    os.environ["FUSEWRIGHT_CACHE_DIR"] = folder
     for name in options.models or known:
         begin = time.perf_counter()
-        with tempfile.TemporaryDirectory() as folder:
-            os.environ["FUSEWRIGHT_CACHE_DIR"] = folder
-            row = measure(name, options.device, options.mode, options.seconds)
+        row = measure(name, options.device, options.mode, options.seconds)
         print(f"{row}   ({time.perf_counter() - begin:.0f} s)", flush=True)
         if options.trials:
             print(row.report, flush=True)
@@ -135,6 +136,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         gc.collect()
         if options.device == "cuda":
             torch.cuda.empty_cache()
+    shutil.rmtree(folder)
     return int(bad > 0)
 
 

@@ -35,6 +35,7 @@ from fusewright.interrupts import INTERRUPTS
 from fusewright.ir.forms import blocks_of
 from fusewright.ir.group import Group, Schedule
 from fusewright.ir.kernel import Launch
+from fusewright.ir.limits import LimitsOf
 from fusewright.ir.lines import (
     CallChoice,
     CallKernel,
@@ -54,7 +55,14 @@ from fusewright.ir.text import print_schedule
 from fusewright.ir.text_kernels import print_kernel
 from fusewright.ir.verify import verify_program, verify_schedule
 from fusewright.ir.verify_lines import verify_lines
-from fusewright.kernels import TARGETS, KernelLanguage, KernelSet, Languages, define_kernels
+from fusewright.kernels import (
+    TARGETS,
+    KernelLanguage,
+    KernelSet,
+    Languages,
+    define_kernels,
+    tuned_limits,
+)
 from fusewright.logs import log_text, warn
 from fusewright.lower import calling_order, lower
 from fusewright.progress import compiling
@@ -331,7 +339,12 @@ def _scheduled(
     """A program as groups, and their kernels."""
     languages = Languages(options, language)
     with context.stage("schedule"):  # Bodies are fused into groups, and put in order.
-        schedule = fuse(program, context, languages.limits_of)
+        limits_of: LimitsOf = languages.limits_of
+        if options.tune:
+            schedule_with = partial(fuse, program, context)
+            with context.stage("tune"):
+                limits_of = tuned_limits(languages, program.hints, schedule_with)
+        schedule = fuse(program, context, limits_of)
         if options.verify:
             verify_schedule(schedule)
         log_text("loops", lambda: print_schedule(schedule, origins=True))

@@ -11,8 +11,8 @@ from fusewright.records import record
 if TYPE_CHECKING:  # Importing it takes the runtime along.
     from fusewright.runtime.trials import Tuned
 
-TUNING_STAGE = "kernels.tune"
-"""The stage whose time is that of tuning."""
+TUNING_STAGES = ("schedule.tune", "kernels.tune")
+"""The stages whose time is that of tuning."""
 
 
 @record(kw_only=True)
@@ -60,5 +60,5 @@ def tuning_report(compilations: Sequence[Compilation]) -> TuningReport | None:
     trials = tuple(trial for part in parts for trial in part.tuned)
     if not trials:
         return None
-    seconds = sum(part.timings.get(TUNING_STAGE, 0.0) for part in parts)
+    seconds = sum(part.timings.get(stage, 0.0) for part in parts for stage in TUNING_STAGES)
     return TuningReport(trials=trials, seconds=seconds)

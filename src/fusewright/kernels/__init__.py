@@ -6,9 +6,10 @@ What a group is written in follows from the device that it runs on (`targets`).
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from fusewright.config import Options
 from fusewright.context import CompileContext
 from fusewright.ir.canonical import (
     CanonicalNames,
@@ -21,6 +22,7 @@ from fusewright.ir.canonical import (
 from fusewright.ir.group import Group, Schedule
 from fusewright.ir.index import Index
 from fusewright.ir.kernel import Kernel, Launch
+from fusewright.ir.limits import LimitsOf
 from fusewright.ir.lines import CallChoice, DefineChoice
 from fusewright.ir.verify import verify_renamed_group
 from fusewright.kernels.candidates import CandidateSet, KernelCandidate
@@ -46,7 +48,9 @@ __all__ = [
     "Languages",
     "Target",
     "Work",
+    "candidates_of",
     "define_kernels",
+    "tuned_limits",
 ]
 
 
@@ -78,6 +82,19 @@ class KernelSet:
         return launch
 
 
+def tuned_limits(
+    languages: Languages,
+    hints: Mapping[str, int | float],
+    reschedule: Callable[[LimitsOf], Schedule],
+) -> LimitsOf:
+    """The limits of devices, where kernels are tuned: they say of each matrix product whether
+    trials found kernels faster than the library, for which `reschedule` schedules the program.
+    """
+    product_trials = importlib.import_module("fusewright.kernels.product_trials")  # Few ask for it.
+    limits: LimitsOf = product_trials.limits_by_trials(languages, hints, reschedule)
+    return limits
+
+
 def define_kernels(
     schedule: Schedule,
     context: CompileContext,
@@ -100,15 +117,15 @@ def define_kernels(
         structure = structural_key(group, names, own.target)
         uses[position] = group, names, structure
         if structure not in structures:
-            structures[structure] = _candidates(group, names, structure, own, context)
+            structures[structure] = candidates_of(group, names, structure, own, context.options)
     several = list(structures.values())
     chosen = [among.candidates[0] for among in several]
     tuned: tuple[Tuned, ...] = ()
     if context.options.tune:
         tuning = importlib.import_module("fusewright.kernels.tuning")  # Few ask for it.
         with context.stage("tune"):
-            tuner = tuning.Tuner(schedule.program.hints)
-            chosen, tuned = tuner.choose(several), tuple(tuner.tuned)
+            tuner = languages.tuner or tuning.Tuner(schedule.program.hints)
+            chosen, tuned = tuner.choose(several)
     by_structure = dict(zip(structures, chosen, strict=True))
     alternatives = _Alternatives()
     if has_choices:
@@ -174,12 +191,12 @@ class _Alternatives:
             self.kernels |= kernels
 
 
-def _candidates(
+def candidates_of(
     group: Group,
     names: CanonicalNames,
     structure: str,
     language: KernelLanguage,
-    context: CompileContext,
+    options: Options,
 ) -> CandidateSet:
     """The kernels of a structure first met in `group`: the one that a rule chooses, and others
     where kernels are tuned.
@@ -187,10 +204,10 @@ def _candidates(
     sizes = tuple(canonical for canonical, _ in names.sizes)
     tensors = [argument.name for argument in names.arguments]
     canonical = canonical_group(group, names)
-    if context.options.verify:
+    if options.verify:
         verify_renamed_group(group, names)
     candidates: Sequence[Candidate] = ()
-    if context.options.tune:
+    if options.tune:
         candidates = language.candidates(canonical, tensors, sizes)
     if not candidates:
         candidates = (Candidate("", *language.write(canonical, tensors, sizes)),)

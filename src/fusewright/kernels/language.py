@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from fusewright.ir.dtype import DType
 from fusewright.ir.group import Group
 from fusewright.ir.index import Index, Symbol
 from fusewright.ir.kernel import CpuFacts, KernelFacts
@@ -82,6 +83,11 @@ class KernelLanguage:
     )
     """The ways to write a group that are worth a trial, that of `write` first; none where there is
     no other.
+    """
+
+    products: frozenset[DType] = frozenset()
+    """The types of matrix products that there are kernels for, whether or not they are faster than
+    the library.
     """
 
     ways: Callable[[Group], Sequence[Way]] = _one_way

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import Any, Final
 
 from fusewright.config import Options
 from fusewright.errors import UnsupportedOperator
@@ -43,6 +43,7 @@ def _llvm(options: Options) -> KernelLanguage:
         write=functools.partial(llvm.write, target=cpu),
         load=loader_of("cpu"),
         candidates=functools.partial(llvm.candidates, target=cpu),
+        products=llvm.PRODUCT_TYPES if cpu.vector_bytes else frozenset(),
         ways=functools.partial(llvm.ways, target=cpu, limits=limits),
         limits=limits,
         target="" if name == "auto" else name,
@@ -56,6 +57,7 @@ def _triton(options: Options) -> KernelLanguage:
         write=triton.write_work,
         load=loader_of("triton"),
         candidates=triton.candidates,
+        products=triton.PRODUCT_TYPES,
         limits=triton.LIMITS,
     )
 
@@ -77,6 +79,8 @@ class Languages:
         self.options = options
         self.language = language
         self.by_type: dict[str, KernelLanguage] = {}
+        self.tuner: Any = None
+        """Remembers the trials of kernels, once there are some (`kernels.tuning`)."""
 
     def of(self, device: str) -> KernelLanguage:
         """The language on a device, such as `cuda:1`. UnsupportedOperator: it has none."""

@@ -40,35 +40,51 @@ class CannotTry(Exception):
 
 
 class Tuner:
-    """Chooses among candidates by trials, and remembers what was chosen."""
+    """Tries candidates, each structure once, and chooses among them."""
 
     def __init__(self, hints: Mapping[str, int | float], timer: Timer | None = None) -> None:
         self.hints = hints
         """The values of symbolic sizes."""
 
-        self.tuned: list[Tuned] = []
-        """The kernels tried so far, in order."""
+        self.time = timer or trials.TIMER
+        self.products: list[Tuned] = []
+        """The trials of matrix products, by the library and by kernels (`product_trials`)."""
 
-        self._time = timer or trials.TIMER
+        self._done: dict[str, Trial] = {}
+        """By what decides a trial."""
 
-    def choose(self, several: Sequence[CandidateSet]) -> list[KernelCandidate]:
-        """The candidate to take of each set. All that are tried are compiled together, and run
-        one after the other.
+    def choose(
+        self, several: Sequence[CandidateSet]
+    ) -> tuple[list[KernelCandidate], tuple[Tuned, ...]]:
+        """The candidate to take of each set; and all trials, for reports."""
+        asked = self.trials(several)
+        told = (trial.tuned() for trial in asked if len(trial.among.candidates) > 1)
+        return [trial.winner for trial in asked], (*self.products, *told)
+
+    def trials(self, several: Sequence[CandidateSet], *, always: bool = False) -> list[Trial]:
+        """The trials of the sets, done now where they were not yet. Kernels are compiled together,
+        and run one after the other. `always`: also where there is one candidate.
         """
-        asked = [_Trial(among, self.hints) for among in several]
+        asked = [Trial(among, self.hints, always=always) for among in several]
+        asked = [self._done.get(trial.key, trial) for trial in asked]
         unknown = [trial for trial in asked if trial.decision is None]
         functions = _load([trial.among for trial in unknown])
         for trial, own in zip(unknown, functions, strict=True):
-            trial.run(own, self._time)
-        self.tuned += (trial.tuned() for trial in asked if len(trial.among.candidates) > 1)
-        return [trial.winner for trial in asked]
+            trial.run(own, self.time)
+        self._done.update((trial.key, trial) for trial in asked if trial.key)
+        return asked
 
 
-class _Trial:
+class Trial:
     """The trial of one structure; what an earlier one found may be known."""
 
-    def __init__(self, among: CandidateSet, hints: Mapping[str, int | float]) -> None:
+    def __init__(
+        self, among: CandidateSet, hints: Mapping[str, int | float], *, always: bool
+    ) -> None:
         self.among = among
+        self.key = ""
+        """Hash of all that decides it; empty where there is none."""
+
         self.decision: Decision | None = None
         self.reason = ""
         """Why there is no trial."""
@@ -80,7 +96,7 @@ class _Trial:
         self._hints = hints
         self._device = torch.device(among.group.device)
         count = len(among.candidates)
-        if count == 1:
+        if count == 1 and not always:
             self.decision = Decision(seconds=(0.0,), winner=0)
             return
         try:
@@ -90,7 +106,8 @@ class _Trial:
             self.decision = Decision(seconds=(0.0,) * count, winner=0)
             self.reason = str(reason)
             return
-        self.decision = known_decision(self._key(), self._names)
+        self.key = self._key()
+        self.decision = known_decision(self.key, self._names)
         self.was_kept = self.decision is not None
 
     @property
@@ -132,7 +149,7 @@ class _Trial:
         for number, time in zip(alternatives, times, strict=True):
             seconds[number] = time
         self.decision = trials.decided(seconds)
-        keep_decision(self._key(), self._names, self.decision)
+        keep_decision(self.key, self._names, self.decision)
 
     def _evaluated(self) -> tuple[list[int | float], list[list[int]]]:
         """The sizes of a launch, and the work of each candidate's."""
@@ -160,17 +177,13 @@ class _Trial:
         tensors = []
         for name in self.among.names.buffers:
             layout = layouts[name]
-            dtype: torch.dtype = getattr(torch, layout.dtype.torch_name)
-            span = _span(layout, self._hints)
-            tensor = torch.empty(span, dtype=dtype, device=layout.device)
+            bound = 2
             if name in read:
-                bound = min(
-                    (size.evaluate(self._hints) for size in self._limits.get(name, ())), default=2
-                )
-                generator = generators.setdefault(
-                    layout.device, torch.Generator(layout.device).manual_seed(SEED)
-                )
-                _fill(tensor, layout.dtype, bound, generator)
+                limits = self._limits.get(name, ())
+                bound = min((size.evaluate(self._hints) for size in limits), default=bound)
+            if layout.device not in generators:
+                generators[layout.device] = torch.Generator(layout.device).manual_seed(SEED)
+            tensor = random_memory(layout, self._hints, bound, generators[layout.device])
             is_number = layout.is_number_for(group.device)
             tensors.append(tensor.reshape(()) if is_number else tensor)
         return tensors
@@ -196,13 +209,16 @@ def _span(layout: Layout, hints: Mapping[str, int | float]) -> int:
     return max(0, layout.span.evaluate(hints))
 
 
-def _fill(tensor: torch.Tensor, dtype: DType, bound: int, generator: torch.Generator) -> None:
-    """Random content: normal numbers, integers below `bound`."""
-    if dtype.is_float:
-        tensor.normal_(generator=generator)
-    else:
-        most = 2 if dtype is DType.BOOL else min(bound, 1 << (dtype.bits - 1))
-        tensor.random_(0, most, generator=generator)
+def random_memory(
+    layout: Layout, hints: Mapping[str, int | float], bound: int, generator: torch.Generator
+) -> torch.Tensor:
+    """As many elements as a layout spans: normal numbers, integers below `bound`."""
+    dtype: torch.dtype = getattr(torch, layout.dtype.torch_name)
+    tensor = torch.empty(_span(layout, hints), dtype=dtype, device=layout.device)
+    if layout.dtype.is_float:
+        return tensor.normal_(generator=generator)
+    most = 2 if layout.dtype is DType.BOOL else min(bound, 1 << (layout.dtype.bits - 1))
+    return tensor.random_(0, most, generator=generator)
 
 
 def index_limits(group: Group) -> dict[str, list[Index]]:

@@ -84,7 +84,7 @@ def time_alternatives(alternatives: Sequence[Alternative], device: torch.device)
     best = [inf] * len(alternatives)
 
     def take_turns(numbers: Sequence[int], repeats: int) -> None:
-        for _ in range(repeats if len(numbers) > 1 else 0):
+        for _ in range(repeats):
             times = choices.time_runs([alternatives[number] for number in numbers], device)
             for number, seconds in zip(numbers, times, strict=True):
                 best[number] = min(best[number], seconds)
@@ -97,9 +97,10 @@ def time_alternatives(alternatives: Sequence[Alternative], device: torch.device)
             continue
     least = min(best, default=inf)
     running = [number for number, seconds in enumerate(best) if seconds <= HOPELESS * least < inf]
-    take_turns(running, REPEATS)
-    finalists = {0, *sorted(running, key=lambda number: best[number])[:1]} & set(running)
-    take_turns(sorted(finalists), REPEATS)
+    if running:
+        take_turns(running, REPEATS)
+        finalists = {0, min(running, key=lambda number: best[number])} & set(running)
+        take_turns(sorted(finalists), REPEATS if len(running) > 1 else 0)
     return best
 
 

@@ -21,13 +21,18 @@ from fusewright.kernels.analysis import rows_of
 from fusewright.kernels.language import Candidate, Way, Work
 from fusewright.kernels.llvm.emit import write_kernel
 from fusewright.kernels.llvm.plan import KernelPlan, make_plan, near_plans, possible_plans
-from fusewright.kernels.llvm.product_plan import ProductTiling, tiling_of, tilings_to_try
+from fusewright.kernels.llvm.product_plan import (
+    PRODUCT_TYPES,
+    ProductTiling,
+    tiling_of,
+    tilings_to_try,
+)
 from fusewright.kernels.llvm.products import write_product
 from fusewright.kernels.split_groups import split_group
 from fusewright.records import replace
 from fusewright.runtime.llvm_engine import CpuTarget
 
-__all__ = ["Work", "candidates", "ways", "write"]
+__all__ = ["PRODUCT_TYPES", "Work", "candidates", "ways", "write"]
 
 NEAR: Final = 1.25
 """Two ways to lay a group over lanes whose costs differ by less are both worth measuring."""

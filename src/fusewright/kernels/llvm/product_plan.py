@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from enum import Enum
 
+from fusewright.ir.dtype import DType
 from fusewright.ir.index import Index, integer
 from fusewright.ir.products import MatrixProduct, load_of
 from fusewright.kernels import analysis
@@ -12,6 +13,9 @@ from fusewright.kernels.analysis import Dependences, Traits
 from fusewright.kernels.llvm.plan import InnerPlan, KernelPlan, product_of_extents
 from fusewright.records import record, replace
 from fusewright.runtime.llvm_engine import CpuTarget
+
+PRODUCT_TYPES = frozenset({DType.F32, DType.F16, DType.BF16})
+"""Types of products that there are kernels for."""
 
 DEPTH = 96
 """Steps of the depth between additions to the results in memory."""

@@ -14,7 +14,7 @@ from fusewright.kernels.language import Candidate, Work
 from fusewright.kernels.triton.axis_form import CannotRecompute, axis_stages
 from fusewright.kernels.triton.configurations import configuration_of, configurations
 from fusewright.kernels.triton.emit import KernelWriter, TritonKernel, write_kernel
-from fusewright.kernels.triton.products import ProductWriter, product_of
+from fusewright.kernels.triton.products import PRODUCT_TYPES, ProductWriter, product_of
 from fusewright.kernels.triton.tiling import (
     ACROSS_SHARE,
     HELD_ACROSS,
@@ -27,6 +27,7 @@ from fusewright.kernels.triton.tiling import (
 
 __all__ = [
     "LIMITS",
+    "PRODUCT_TYPES",
     "Configuration",
     "Tiling",
     "TritonKernel",

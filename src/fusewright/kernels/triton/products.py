@@ -34,7 +34,7 @@ from fusewright.kernels.triton.emit import KernelWriter
 from fusewright.kernels.triton.tiling import Configuration, TileAxis, Tiling, flatten, is_wide
 from fusewright.records import replace
 
-TYPES: Final = frozenset({DType.F32, DType.F16, DType.BF16})
+PRODUCT_TYPES: Final = frozenset({DType.F32, DType.F16, DType.BF16})
 """Types of operands for which there are instructions."""
 
 LEAST: Final = 16
@@ -64,7 +64,7 @@ def product_of(group: Group) -> MatrixProduct | None:
     if product is None or product.dtype is not DType.F32:
         return None
     left, right = load_of(product.left).dtype, load_of(product.right).dtype
-    return product if left is right and left in TYPES else None
+    return product if left is right and left in PRODUCT_TYPES else None
 
 
 def product_configurations(group: Group, product: MatrixProduct) -> Iterator[Configuration]:

@@ -1,0 +1,137 @@
+"""Trials decide which matrix products are kernels, and which the library computes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tests.kernels.triton.interpreted import language as interpreted  # isort: skip - before triton
+
+import pytest
+import torch
+from torch import Tensor
+
+import fusewright
+from fusewright.backends.torch_dynamo import kernel_backend
+from fusewright.kernels import triton
+from fusewright.records import replace
+from fusewright.runtime import trials
+from fusewright.runtime.trials import Alternative
+
+NAME = "triton_tuned"
+
+fusewright.register_backend(
+    kernel_backend(
+        replace(
+            interpreted,
+            name=NAME,
+            candidates=lambda *arguments: triton.candidates(*arguments)[:2],
+            products=triton.PRODUCT_TYPES,
+        )
+    ),
+    name=NAME,
+)
+"""A language whose rule leaves products to the library."""
+
+
+class Planted:
+    """A timer for which either library calls are fast or kernels that multiply, which take three
+    tensors. It counts what it is asked.
+    """
+
+    def __init__(self, *, library_is_fast: bool) -> None:
+        self.library_is_fast = library_is_fast
+        self.calls = 0
+        self.kernels = 0
+
+    def __call__(self, alternatives: Sequence[Alternative], device: torch.device) -> list[float]:
+        for alternative in alternatives:
+            alternative()
+        first = alternatives[0]
+        is_kernel = isinstance(first, partial)
+        self.kernels += is_kernel
+        self.calls += not is_kernel
+        tensors = sum(isinstance(value, Tensor) for value in first.args) if is_kernel else 3
+        is_slow = is_kernel is self.library_is_fast and tensors >= 3
+        return [8.0 if is_slow else 1.0] * len(alternatives)
+
+
+@pytest.fixture
+def plant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], Planted]:
+    monkeypatch.setenv("FUSEWRIGHT_CACHE_DIR", str(tmp_path))
+
+    def plant(library_is_fast: bool) -> Planted:
+        planted = Planted(library_is_fast=library_is_fast)
+        monkeypatch.setattr(trials, "TIMER", planted)
+        return planted
+
+    return plant
+
+
+def layers(x: Tensor, w: Tensor, b: Tensor, v: Tensor) -> Tensor:
+    y = torch.nn.functional.gelu(torch.nn.functional.linear(x, w, b))
+    z = torch.nn.functional.gelu(torch.nn.functional.linear(y, v))
+    return torch.nn.functional.linear(z, v.mT).softmax(-1)
+
+
+def arguments() -> tuple[Tensor, ...]:
+    return torch.randn(24, 32), torch.randn(48, 32), torch.randn(48), torch.randn(20, 48)
+
+
+def tuned(backend: str = "fusewright", **keywords: Any) -> tuple[Any, Any]:
+    """The functions, compiled and called; and the explanation."""
+    options = {"strict": True, "verify": True, "tune": True}
+    explained = fusewright.explain(layers, backend=backend, options=options, **keywords)
+    inputs = arguments()
+    explanation = explained(*inputs)
+    torch.testing.assert_close(explanation.result, layers(*inputs), rtol=1e-4, atol=1e-5)
+    (graph,) = explanation.graphs
+    return graph, explanation.tuning
+
+
+def test_products_are_kernels_where_these_are_fast(plant: Callable[[bool], Planted]) -> None:
+    plant(False)
+    graph, tuning = tuned()
+    assert graph.library_calls == 0
+    assert [trial.decision.winner for trial in tuning.trials[:3]] == [0, 0, 0]
+
+
+def test_products_are_calls_where_the_library_is_fast(plant: Callable[[bool], Planted]) -> None:
+    plant(True)
+    graph, tuning = tuned()
+    assert graph.library_calls == 3
+    assert [trial.candidates for trial in tuning.trials[:3]] == [("kernels", "the library")] * 3
+    assert [trial.decision.winner for trial in tuning.trials[:3]] == [1, 1, 1]
+
+
+def test_what_was_tried_is_not_tried_again(plant: Callable[[bool], Planted]) -> None:
+    planted = plant(True)
+    tuned()
+    asked = planted.calls, planted.kernels
+    assert asked[0] == 3
+    tuned()
+    assert (planted.calls, planted.kernels) == asked
+
+
+def test_symbolic_sizes(plant: Callable[[bool], Planted]) -> None:
+    plant(True)
+    graph, _ = tuned(dynamic=True)
+    assert graph.library_calls == 3
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("library_is_fast", [False, True])
+def test_products_in_triton(plant: Callable[[bool], Planted], library_is_fast: bool) -> None:
+    plant(library_is_fast)
+    graph, tuning = tuned(NAME)
+    assert graph.library_calls == (3 if library_is_fast else 0)
+    assert {trial.candidates for trial in tuning.trials[:3]} == {("the library", "kernels")}
+
+
+def test_words(plant: Callable[[bool], Planted]) -> None:
+    plant(True)
+    _, tuning = tuned()
+    row = "products 24 x 32 by 32 x 48 of f32: the library (4.00 times as fast, of 2)"
+    assert row in str(tuning)
