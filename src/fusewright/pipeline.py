@@ -609,8 +609,9 @@ def _record(
     """The record of what the stages made, without the tensors."""
     schedule, kernels, hints = code.schedule, code.kernels, code.hints
     launches = []
-    for position, work in enumerate(schedule.works):
-        if isinstance(work, Group):
+    for position, step in enumerate(schedule.steps):
+        work = step.work
+        if isinstance(work, Group) and not step.does_nothing:
             traffic = group_traffic(work, hints)
             launch = kernels.launches[position]
             launches.append(

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import os
+from typing import Any
+from unittest import mock
+
 import pytest
 import torch
+import triton
 
 import fusewright
 from tests.gpu.support import CUDA, needs_gpu
-from tests.user_kernels import trained
-from tests.user_kernels.programs import PROGRAMS
+
+with mock.patch.dict(os.environ, {"TRITON_INTERPRET": "0"} if torch.cuda.is_available() else {}):
+    # Other tests of the same process have Triton interpret kernels, which is chosen at decoration.
+    from tests.user_kernels import trained
+    from tests.user_kernels.programs import PROGRAMS, add, blocks
 
 pytestmark = needs_gpu
 
@@ -47,3 +55,25 @@ def test_a_replay(name: str) -> None:
             own, eager = x.clone(), x.clone()
             torch.testing.assert_close(compiled(own), program(eager))
             torch.testing.assert_close(own, eager)
+
+
+def _wait(arguments: Any) -> None:
+    torch.cuda.synchronize()
+
+
+waiting = triton.autotune([triton.Config({"BLOCK": 16}, pre_hook=_wait)], key=[])(add)
+
+
+def test_a_launch_that_cannot_be_recorded() -> None:
+    """The call runs unrecorded, and random numbers can be drawn behind it."""
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        out = torch.empty_like(x)
+        waiting[blocks(x.numel())](x, x, out, x.numel())
+        return out + 1
+
+    compiled = fusewright.compile(program, fullgraph=True, mode="reduce-overhead")
+    with torch.no_grad():
+        for _ in range(4):
+            x = torch.randn(64, device=CUDA)
+            torch.testing.assert_close(compiled(x), 2 * x + 1)

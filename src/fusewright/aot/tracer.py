@@ -33,6 +33,7 @@ from fusewright.aot.origins import origin_of
 from fusewright.aot.repeated_elements import WRITES_BY_INDEX, shown_once
 from fusewright.aot.specs import GeometryChange, Leaf
 from fusewright.aot.symbols import SymbolNodes, takes_reals, with_known_reals
+from fusewright.containers import tensors
 from fusewright.errors import FusewrightError, Location, Unsupported, UnsupportedOperator
 from fusewright.fake import FakeMode, FakeTensor
 from fusewright.fake.arguments import numbered
@@ -326,32 +327,31 @@ class Recorder(TorchDispatchMode):
         """Record a launch of the program's own kernel, as a call on copies, and a copy of each into
         the tensor that is written to. Autograd is not told, as it is not in eager.
         """
-        tensors = [operand for operand in operands if isinstance(operand, torch.Tensor)]
-        if any(torch_compat.unwrapped(tensor) is not tensor for tensor in tensors):
+        if any(torch_compat.unwrapped(tensor) is not tensor for tensor in tensors(operands)):
             raise UnsupportedOperator(f"{call} inside of a transform of torch.func")
-        targets = [operands[number] for number in call.written]
-        results = tuple([self._like(target) for target in targets])
+        results = tuple([self._like(operands[number]) for number in call.written])
         node = self.record_call(UserKernelOnCopies(call), tuple(operands), {}, results)
-        node.meta[LAID_OUT] = tuple(
-            [self._like(one) if isinstance(one, torch.Tensor) else None for one in operands]
-        )
-        for target, value in zip(targets, results, strict=True):
-            self._record_copy(target, value)
+        node.meta[LAID_OUT] = tuple(map(self._like, operands))
+        for number, value in zip(call.written, results, strict=True):
+            self._record_copy(operands[number], value, is_noticed=False)
 
-    def _like(self, tensor: torch.Tensor) -> Any:
-        """A fake of its own that lies as another does, and is no part of the program."""
-        options = {"dtype": tensor.dtype, "device": tensor.device}
+    def _like(self, tensor: Any) -> Any:
+        """A fake of its own that lies as a tensor does, and is no part of the program."""
+        if not isinstance(tensor, torch.Tensor):
+            return None
+        kind = {"dtype": tensor.dtype, "device": tensor.device}
         extents = tensor.shape, tensor.stride()
-        return self.fakes.dispatch(aten.empty_strided.default, extents, options)
+        return self.fakes.dispatch(aten.empty_strided.default, extents, kind)
 
-    def _record_copy(self, target: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    def _record_copy(self, target: Any, value: torch.Tensor, *, is_noticed: bool = True) -> Any:
         if not shows_repeated(target):  # a fill, say, may write to such a tensor, a copy may not
             self.fakes.dispatch(aten.copy_.default, (target, value), {})
         node = self.graph.create_node(
             "call_function", aten.copy_.default, (self.argument(target), self.argument(value))
         )
         node.meta.update(self.origin, val=target)
-        node.meta[UNNOTICED] = any(facts(op).writes_unnoticed for op in self._decomposing)
+        unnoticed = any(facts(op).writes_unnoticed for op in self._decomposing)
+        node.meta[UNNOTICED] = unnoticed or not is_noticed
         self.has_mutations = True
         return target
 

@@ -32,7 +32,7 @@ from fusewright.ir.forms import buffers_read
 from fusewright.ir.index import Index, LoopSymbol
 from fusewright.ir.origin import Origin
 from fusewright.ir.program import Buffer, CallOperator, CallSubprogram, Program, RowStatement
-from fusewright.ir.value import Value
+from fusewright.ir.value import Load, Value
 from fusewright.records import field, record
 
 
@@ -197,6 +197,23 @@ class ScheduledStep:
     """Buffers that nothing uses after this step, in order of use; without those taken over, and
     without constants, which live as long as the compiled program.
     """
+
+    @property
+    def does_nothing(self) -> bool:
+        """Whether it would write each element of memory that it takes over to where it is."""
+        group, sources = self.work, dict(self.takes_over)
+        if not isinstance(group, Group):
+            return False
+        layouts = {buffer.name: buffer.layout for buffer in (*group.reads, *group.writes)}
+        return all(
+            isinstance(action, Store)
+            and isinstance(action.value, Load)
+            and action.index == action.value.index
+            and action.value.buffer == sources.get(action.buffer)
+            and layouts[action.buffer] == layouts[action.value.buffer]
+            for stage in group.stages
+            for action in stage.actions
+        )
 
 
 @record(kw_only=True)

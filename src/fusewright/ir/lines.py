@@ -266,12 +266,18 @@ class CallUserTriton:
     its name among the constants.
     """
 
-    form = "user kernel {name:word}{arguments:arguments} [writes {writes:all_written}]"
+    form = (
+        "user kernel {name:word}{arguments:arguments} [writes {writes:all_written}]"
+        " [behind writes{is_behind_writes:flag}]"
+    )
 
     name: str
     arguments: tuple[Operand, ...]
     writes: tuple[str, ...] = ()
     """The buffers among the arguments that it may write to."""
+
+    is_behind_writes: bool = False
+    """Whether inputs may have been written to before it, or by it: what it raises says so."""
 
     origins: tuple[Origin, ...] = field(default=(), compare=False)
 

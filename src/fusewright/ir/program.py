@@ -344,7 +344,7 @@ class CallUserKernel:
 
     form = (
         "user kernel {name:word}{arguments:arguments} [mutates {mutates:all_written}]"
-        " [effect{has_effect:flag}]"
+        " [effect{has_effect:flag}] [behind writes{is_behind_writes:flag}]"
     )
     outputs = ()
 
@@ -357,6 +357,9 @@ class CallUserKernel:
 
     has_effect: bool = False
     """Whether it does something else, such as to print; such calls keep their order."""
+
+    is_behind_writes: bool = False
+    """Whether inputs may have been written to before it, or by it: what it raises says so."""
 
     origins: tuple[Origin, ...] = field(default=(), compare=False)
 

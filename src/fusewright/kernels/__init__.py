@@ -109,8 +109,9 @@ def define_kernels(
     languages.require(buffer.layout.device for buffer in schedule.program.buffers().values())
     structures: dict[str, CandidateSet] = {}
     uses: dict[int, tuple[Group, CanonicalNames, str]] = {}
-    for position, group in enumerate(schedule.works):
-        if not isinstance(group, Group):
+    for position, step in enumerate(schedule.steps):
+        group = step.work
+        if not isinstance(group, Group) or step.does_nothing:
             continue
         own = languages.of(group.device)
         names = canonical_names(group)

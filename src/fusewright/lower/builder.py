@@ -41,6 +41,7 @@ from fusewright.ir.program import (
     Reduction,
     Scan,
     Statement,
+    UnfilledMemory,
     ViewReference,
 )
 from fusewright.ir.value import Expressions, Load, Number, Value, postorder
@@ -411,6 +412,22 @@ class ProgramBuilder:
     def is_computed(self, buffer: Buffer) -> bool:
         """Whether loops write `buffer`, which then is no input and no library call's result."""
         return buffer.name in self.computed
+
+    def is_owned(self, buffer: Buffer) -> bool:
+        """Whether memory is allocated for `buffer` alone: not where it is an input, the result of a
+        library call that may hold it, or seen through the result of another.
+        """
+        owned = self.is_computed(buffer)
+        for statement in self.statements:
+            match statement:
+                case UnfilledMemory(outputs=outputs):
+                    owned |= buffer in outputs
+                case CallOperator(outputs=outputs, aliases=aliases):
+                    new = statement.gives_new_memory or bool(statement.out_operator)
+                    owned |= buffer in outputs and new
+                    if any(base == buffer.name for _, base in aliases):
+                        return False
+        return owned
 
     def buffer(self, layout: Layout) -> Buffer:
         """A new buffer."""

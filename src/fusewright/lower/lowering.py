@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -28,7 +29,7 @@ from fusewright.ir.program import (
 )
 from fusewright.ir.raising import OPERATORS as MAY_RAISE
 from fusewright.ir.raising import operator_name
-from fusewright.lower.boxes import Box, must_realise, same_strides
+from fusewright.lower.boxes import Box, Storage, must_realise, same_strides
 from fusewright.lower.builder import Call, ProgramBuilder
 from fusewright.lower.extern import call_extern, operand
 from fusewright.lower.factories import constant
@@ -230,7 +231,9 @@ class _Lowering:
         if isinstance(node.target, UserKernelOnCopies):
             likes = node.meta[LAID_OUT]
             layouts = [None if like is None else self.layout(like, node) for like in likes]
-            return launch_user_kernel(call, node, node.target.call, arguments, layouts)
+            return launch_user_kernel(
+                call, node, node.target.call, arguments, layouts, partial(self.dies_with, node)
+            )
         if is_nothing(call, meta):
             if operator_name(name) in MAY_RAISE and picks_by(arguments):
                 return call_extern(call, node, arguments, keywords)
@@ -260,6 +263,21 @@ class _Lowering:
             assert isinstance(source.args[0], fx.Node)
             source = source.args[0]
         return self.readers[source][0] == 1
+
+    def dies_with(self, node: fx.Node, box: Box) -> bool:
+        """Whether nothing behind `node` reads the memory of `box`."""
+
+        def lies_there(value: Any) -> bool:
+            if isinstance(value, (tuple, list)):
+                return any(map(lies_there, value))
+            return isinstance(value, Box) and _in_one_memory(value.storage, box.storage)
+
+        return not any(
+            user is not node and user not in self.values
+            for source, value in self.values.items()
+            if lies_there(value)
+            for user in source.users
+        )
 
     def apply_rule(self, call: Call, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         """The rule's result, or NotImplemented where the eager operator is to run."""
@@ -339,6 +357,11 @@ class _Lowering:
             stride=self.builder.sizes.indices(value.stride()),
             device=str(value.device),
         )
+
+
+def _in_one_memory(storage: Storage, other: Storage) -> bool:
+    """Whether two storages are the same, or lie in one buffer."""
+    return storage is other or (storage.buffer is not None and storage.buffer == other.buffer)
 
 
 def may_lie_anyhow(graph: fx.Graph) -> bool:

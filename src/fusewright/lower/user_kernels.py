@@ -7,7 +7,7 @@ changes is copied first, unless nothing was there.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from torch import fx
@@ -35,9 +35,11 @@ def launch_user_kernel(
     launch: UserKernelCall,
     arguments: Sequence[Any],
     layouts: Sequence[Layout | None],
+    dies: Callable[[Box], bool],
 ) -> tuple[Box, ...]:
     """Launch a kernel of the program's; gives what the tensors become that it writes to. `layouts`:
-    how the kernel expects each argument to lie, None for numbers.
+    how the kernel expects each argument to lie, None for numbers. `dies`: whether nothing later
+    reads a tensor as it is now.
     """
     builder = call.builder
     operands: list[Operand] = []
@@ -48,7 +50,8 @@ def launch_user_kernel(
         elif number not in launch.written:
             operands.append(_lying_as(builder, argument, layout))
         else:
-            buffer = _own_memory(builder, node.args[number], argument, layout)
+            own = _own_memory(builder, argument, layout) if dies(argument) else None
+            buffer = own or _new_memory(builder, node.args[number], argument, layout)
             operands.append(BufferReference(buffer.name))
             written.append(buffer)
     statement = CallUserKernel(
@@ -71,7 +74,18 @@ def _lying_as(builder: ProgramBuilder, box: Box, wanted: Layout) -> Operand:
     return builder.operand(box)
 
 
-def _own_memory(builder: ProgramBuilder, node: Any, box: Box, layout: Layout) -> Buffer:
+def _own_memory(builder: ProgramBuilder, box: Box, wanted: Layout) -> Buffer | None:
+    """The memory of a tensor, where it lies as wanted, and was allocated for it alone."""
+    buffer, layout = box.storage.buffer, box.storage.layout
+    if buffer is None or box.position is not None or not builder.is_owned(buffer):
+        return None
+    if layout != buffer.layout or not same_strides(layout.size, layout.stride, wanted.stride):
+        return None
+    builder.realise_readers(buffer.name)
+    return buffer
+
+
+def _new_memory(builder: ProgramBuilder, node: Any, box: Box, layout: Layout) -> Buffer:
     """New memory, which holds what the tensor of `node` does."""
     if not _is_unfilled(node):
         return builder.realise(builder.copy(box, layout.stride))

@@ -23,7 +23,6 @@ from __future__ import annotations
 import threading
 from array import array
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from typing import Any, Final, Protocol
 
 import torch
@@ -91,11 +90,24 @@ class CudaDevice:
             try:
                 outputs = call(inputs)
             except BaseException:
-                with suppress(RuntimeError):  # that the recording is broken is no news
+                try:
                     graph.capture_end()
+                except RuntimeError:  # That the recording is broken is no news.
+                    self._end_broken_recording()
                 raise
             graph.capture_end()
         return graph, outputs
+
+    def _end_broken_recording(self) -> None:
+        """Let torch draw random numbers again: a recording that the driver has given up leaves the
+        generators recording, as its end is an error. One that ends brings them back.
+        """
+        memory = torch.zeros(1, device=torch.device("cuda", self._index))
+        self._stream.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        graph.capture_begin(capture_error_mode="thread_local")
+        memory.zero_()
+        graph.capture_end()
 
 
 @record

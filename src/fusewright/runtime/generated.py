@@ -21,6 +21,7 @@ from fusewright.runtime.layouts import (
 from fusewright.runtime.loops import scan, while_loop
 from fusewright.runtime.measuring import Input, OpaqueInput, Size, measure
 from fusewright.runtime.memory_checks import allocator, placer
+from fusewright.runtime.partial_writes import telling_of_writes
 from fusewright.runtime.targets import load_kernels
 
 __all__ = [
@@ -43,6 +44,7 @@ __all__ = [
     "placer",
     "reinterpret",
     "scan",
+    "telling_of_writes",
     "tensor_kind",
     "while_loop",
     "with_layout",

@@ -6,7 +6,8 @@ call.
       reads arg0[i0], writes buf5[i0]
 
 An input must keep its old value until its last reader has run, and until nothing can raise any
-more: a call that raises is run again, or has changed nothing.
+more: a call that raises is run again, or has changed nothing. Kernels that the program wrote may
+come later: it is only when they are first compiled that they raise, and that is marked then.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fusewright.ir.group import Group, StepWork, action_roots
-from fusewright.ir.program import Buffer, CopyBack, Program, UnfilledMemory
+from fusewright.ir.program import Buffer, CallUserKernel, CopyBack, Program, UnfilledMemory
 from fusewright.ir.raising import value_may_raise
 from fusewright.ir.value import postorder
 from fusewright.schedule.analysis import Analysis
@@ -29,7 +30,7 @@ def written_in_place(program: Program, works: Sequence[StepWork]) -> dict[str, s
     read_later = {analysis.memory(name) for name in output_buffers(program)}
     in_place: dict[str, str] = {}
     for work in reversed(works):
-        if may_raise(work):
+        if may_raise(work) and not isinstance(work, CallUserKernel):
             break
         if isinstance(work, Group):
             for written in work.writes:

@@ -16,8 +16,16 @@ from fusewright.ir.group import (
     kept_buffers,
 )
 from fusewright.ir.index import Index
-from fusewright.ir.program import Buffer, CallOperator, Layout, Program, UnfilledMemory
+from fusewright.ir.program import (
+    Buffer,
+    CallOperator,
+    CallUserKernel,
+    Layout,
+    Program,
+    UnfilledMemory,
+)
 from fusewright.ir.value import Masked
+from fusewright.records import replace
 from fusewright.schedule.analysis import Analysis
 from fusewright.schedule.effects import buffers_used, output_buffers
 from fusewright.schedule.in_place import written_in_place
@@ -34,12 +42,18 @@ def with_lifetimes(program: Program, works: Sequence[StepWork]) -> tuple[Schedul
     owned = _owned_buffers(program, works)
     constants = {buffer.name for buffer in program.constants}
     steps: list[ScheduledStep] = []
+    has_written = False
     for work, used in zip(works, last_uses(program, works), strict=True):
         dying = tuple(name for name in used if name not in constants)
         pairs = _taken_over(work, owned.intersection(dying), in_place)
         reused = {read for _, read in pairs}
+        has_written = has_written or not in_place.keys().isdisjoint(dict(pairs))
+        if has_written and isinstance(work, CallUserKernel):
+            step_work: StepWork = replace(work, is_behind_writes=True)
+        else:
+            step_work = work
         dying = tuple(name for name in dying if name not in reused)
-        steps.append(ScheduledStep(work=work, takes_over=pairs, last_uses=dying))
+        steps.append(ScheduledStep(work=step_work, takes_over=pairs, last_uses=dying))
     return tuple(steps)
 
 

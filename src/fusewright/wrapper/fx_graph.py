@@ -225,7 +225,9 @@ class _FxEmitter:
 
     def call_user_triton(self, line: CallUserTriton) -> None:
         if not hasattr(self.root, line.name):
-            self.root.add_module(line.name, ProgramModule(self._constants[line.name]))
+            launch = self._constants[line.name]
+            run = runtime.telling_of_writes(launch) if line.is_behind_writes else launch
+            self.root.add_module(line.name, ProgramModule(run))
         self.origins = line.origins
         arguments = tuple(map(self._operand, line.arguments))
         self._note(self.graph.call_module(line.name, arguments))

@@ -78,6 +78,9 @@ def generate_lines(
     waiting: list[EnsureLayout] = []
     for position, step in enumerate(schedule.steps):
         match step.work:
+            case Group() as group if step.does_nothing:
+                sources = dict(step.takes_over)
+                lines += [Reuse(buffer=one, source=sources[one.name]) for one in group.writes]
             case Group() as group:
                 lines += _launch(group, launches[position], dict(step.takes_over))
             case (CallOperator() | CallSubprogram()) as call:
@@ -92,6 +95,7 @@ def generate_lines(
                     name=call.name,
                     arguments=call.arguments,
                     writes=call.mutates,
+                    is_behind_writes=call.is_behind_writes,
                     origins=call.origins,
                 )
                 lines.append(launch)

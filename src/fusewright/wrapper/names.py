@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from keyword import iskeyword
 
-from fusewright.ir.lines import EnsureLayout
+from fusewright.ir.lines import CallUserTriton, EnsureLayout
 from fusewright.ir.origin import Origin
 from fusewright.ir.program import Enumerated, ListOf, Literal, Operand
 
@@ -41,6 +41,12 @@ def constant_path(name: str) -> str:
     which was compiled apart.
     """
     return f"runtime.constant(globals(), {name!r})"
+
+
+def user_kernel_path(name: str, line: CallUserTriton) -> str:
+    """Where generated Python finds what launches a kernel that the program wrote."""
+    path = constant_path(name)
+    return f"runtime.telling_of_writes({path})" if line.is_behind_writes else path
 
 
 def number_path(function: str) -> str:

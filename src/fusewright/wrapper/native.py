@@ -80,6 +80,7 @@ from fusewright.wrapper.names import (
     number_path,
     operator_path,
     shown_values,
+    user_kernel_path,
     user_place,
 )
 from fusewright.wrapper.native_choices import sections_of_choice
@@ -404,7 +405,8 @@ class _NativeEmitter:
         self._unpack(self._call_function(path, line.arguments, (), True), line.results)
 
     def call_user_triton(self, line: CallUserTriton) -> None:
-        self._call_function(constant_path(self._prefix + line.name), line.arguments, (), False)
+        path = user_kernel_path(self._prefix + line.name, line)
+        self._call_function(path, line.arguments, (), has_result=False)
 
     def conditional(self, line: Conditional) -> None:
         predicate = self._operand(line.predicate)
@@ -460,8 +462,7 @@ class _NativeEmitter:
         self.numbers.take_object(line.name, result)
 
     def check_fact(self, line: CheckFact) -> None:
-        arguments = line.number, Literal(line.message)
-        self._call_function("runtime.check_fact", arguments, (), False)
+        self._call_function("runtime.check_fact", (line.number, Literal(line.message)), (), False)
 
     def call_extern_out(self, line: CallExternOut) -> None:
         product = PRODUCTS.get(line.operator)
@@ -495,13 +496,8 @@ class _NativeEmitter:
         self._call_function("runtime.debug_print", arguments, (), False)
 
     def check_nan(self, line: CheckNan) -> None:
-        place = Literal(user_place(line.origins))
-        arguments = (
-            Literal(line.kernel),
-            _literals(names_of(line.values)),
-            shown_values(line.values),
-            place,
-        )
+        place, names = Literal(user_place(line.origins)), _literals(names_of(line.values))
+        arguments = Literal(line.kernel), names, shown_values(line.values), place
         self._call_function("runtime.check_nan", arguments, (), False)
 
     def assert_layout(self, line: AssertLayout) -> None:

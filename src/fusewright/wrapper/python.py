@@ -71,6 +71,7 @@ from fusewright.wrapper.names import (
     number_path,
     operator_path,
     shown_values,
+    user_kernel_path,
     user_place,
 )
 
@@ -408,7 +409,7 @@ class _PythonEmitter:
 
     def call_user_triton(self, line: CallUserTriton) -> None:
         name = self.prefix + line.name
-        local = self._local(constant_path(name), f"user_kernel_{name}")
+        local = self._local(user_kernel_path(name, line), f"user_kernel_{name}")
         self.tell(line.origins)
         self.write(f"{local}{self._given(line.arguments)}")
 
