@@ -48,7 +48,6 @@ from fusewright.ir.origin import Origin
 from fusewright.ir.program import (
     CallOperator,
     CallSubprogram,
-    CallUserKernel,
     Program,
 )
 from fusewright.ir.text import print_schedule
@@ -622,7 +621,7 @@ def _record(
                     bytes_written=traffic.written,
                 )
             )
-    calls = (work for work in schedule.works if isinstance(work, _CALLS))
+    calls = (work for work in schedule.works if isinstance(work, CallOperator | CallSubprogram))
     return Record(
         program=schedule.program,
         schedule=schedule,
@@ -669,15 +668,6 @@ def _origins_of(choice: str, kernels: KernelSet) -> tuple[Origin, ...]:
     return next(call.origins for call in calls if call.choice == choice)
 
 
-_CALLS = CallOperator | CallSubprogram | CallUserKernel
-
-
-def _call_name(call: CallOperator | CallSubprogram | CallUserKernel) -> str:
-    """The name in reports of a call of what this compiler did not write."""
-    match call:
-        case CallOperator(operator=operator):
-            return operator
-        case CallSubprogram(name=name):
-            return f"subprogram.{name}"
-        case CallUserKernel(name=name):
-            return f"triton.{name}"
+def _call_name(call: CallOperator | CallSubprogram) -> str:
+    """The name of a library call in reports."""
+    return call.operator if isinstance(call, CallOperator) else f"subprogram.{call.name}"

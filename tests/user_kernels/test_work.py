@@ -56,12 +56,11 @@ def launches_of(program: Any, *inputs: Any) -> list[CallUserTriton]:
     return [line for line in record.lines if isinstance(line, CallUserTriton)]
 
 
-def test_what_reports_say() -> None:
-    compiled = fusewright.compile(programs.one_after_another, fullgraph=True, options=STRICT)
+def test_what_explain_says() -> None:
     with torch.no_grad():
-        compiled(torch.randn(40))
-    record = fusewright.compilations(compiled)[-1].record
-    assert record.extern_calls == ("triton.add", "triton.add_1", "triton.add_2")
+        report = fusewright.explain(programs.one_after_another)(torch.randn(40))
+    assert report.graphs[0].user_kernels == ("add", "add_1", "add_2")
+    assert "0 library calls, the program's own add, add_1, add_2" in str(report)
 
 
 def test_a_launch_behind_writes_says_so() -> None:

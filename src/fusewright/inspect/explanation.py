@@ -31,7 +31,7 @@ from fusewright.events import (
     Recompiled,
 )
 from fusewright.inspect.tuning import TuningReport, tuning_report
-from fusewright.ir.lines import EnsureLayout
+from fusewright.ir.lines import CallUserTriton, EnsureLayout
 from fusewright.records import field, record
 from fusewright.runtime.layouts import layout_copies
 
@@ -77,8 +77,11 @@ class ProgramReport:
     library_calls: int
     """Calls of eager operators that were left between the kernels."""
 
+    user_kernels: tuple[str, ...] = ()
+    """Launches of Triton kernels that the program wrote."""
+
     def __str__(self) -> str:
-        return _calls(self.launches, self.library_calls)
+        return _calls(self.launches, self.library_calls, self.user_kernels)
 
 
 @record(kw_only=True)
@@ -98,6 +101,7 @@ class BackwardReport:
     """Launches of generated kernels; None where it was not run yet."""
 
     library_calls: int | None
+    user_kernels: tuple[str, ...]
     subprograms: tuple[ProgramReport, ...]
     """The programs that functions of conditions and loops in it are compiled to."""
 
@@ -116,7 +120,8 @@ class BackwardReport:
         )
         if self.launches is None or self.library_calls is None:
             return f"backward: not run yet; {memory}"
-        return f"backward: {_calls(self.launches, self.library_calls)}; {memory}"
+        calls = _calls(self.launches, self.library_calls, self.user_kernels)
+        return f"backward: {calls}; {memory}"
 
 
 @record(kw_only=True)
@@ -151,6 +156,11 @@ class GraphReport:
 
     library_calls: int | None
     """Calls of eager operators that were left between the kernels."""
+
+    user_kernels: tuple[str, ...]
+    """Launches of Triton kernels that the program wrote, by the kernels' names, numbered where one
+    is launched several times.
+    """
 
     layout_copies: Mapping[str, int]
     """How often results of library calls, backward's among them, were copied so far, since they lay
@@ -408,6 +418,7 @@ def _graph_report(compilation: Compilation) -> GraphReport:
         least_bytes=None if record is None else record.least_bytes,
         launches=None if record is None else len(record.launches),
         library_calls=None if record is None else len(record.extern_calls),
+        user_kernels=_user_kernels(record),
         layout_copies=_layout_copies(compilation),
         subprograms=_subprogram_reports(record),
         runs_eagerly=getattr(compilation.compiled, "failure", None) is not None,
@@ -454,6 +465,7 @@ def _backward_report(compilation: Compilation) -> BackwardReport | None:
         memory_budget=training.memory_budget,
         launches=None if record is None else len(record.launches),
         library_calls=None if record is None else len(record.extern_calls),
+        user_kernels=_user_kernels(record),
         subprograms=_subprogram_reports(record),
         stage_seconds={name: spent for name, spent in timings.items() if "." not in name},
     )
@@ -465,9 +477,18 @@ def _subprogram_reports(record: Record | None) -> tuple[ProgramReport, ...]:
     """
     programs = () if record is None else record.subprograms
     return tuple(
-        ProgramReport(launches=len(program.launches), library_calls=len(program.extern_calls))
+        ProgramReport(
+            launches=len(program.launches),
+            library_calls=len(program.extern_calls),
+            user_kernels=_user_kernels(program),
+        )
         for program in programs
     )
+
+
+def _user_kernels(record: Record | None) -> tuple[str, ...]:
+    lines = () if record is None else record.lines
+    return tuple(line.name for line in lines if isinstance(line, CallUserTriton))
 
 
 def _guard_reports(guards: GuardSet) -> tuple[GuardReport, ...]:
@@ -513,7 +534,7 @@ def merged_breaks(breaks: Sequence[GraphBreak]) -> list[tuple[GraphBreak, int]]:
 def _graph_row(number: int, graph: GraphReport) -> tuple[str, ...]:
     text = f"{_count(graph.operator_count, 'operator')}, {_count(graph.inputs, 'input')}"
     if graph.launches is not None and graph.library_calls is not None:
-        text += f"  →  {_calls(graph.launches, graph.library_calls)}"
+        text += f"  →  {_calls(graph.launches, graph.library_calls, graph.user_kernels)}"
     if graph.runs_eagerly:
         text += "   (runs eagerly)"
     if graph.in_python_because:
@@ -584,9 +605,10 @@ def _count(number: int, thing: str, plural: str = "s") -> str:
     return f"{number} {thing}{'' if number == 1 else plural}"
 
 
-def _calls(launches: int, library_calls: int) -> str:
-    kernels = _count(launches, "kernel launch", "es")
-    return f"{kernels}, {_count(library_calls, 'library call')}"
+def _calls(launches: int, library_calls: int, user_kernels: Sequence[str]) -> str:
+    calls = [_count(launches, "kernel launch", "es"), _count(library_calls, "library call")]
+    calls += [f"the program's own {', '.join(user_kernels)}"] if user_kernels else []
+    return ", ".join(calls)
 
 
 def _mebibytes(count: int) -> str:
