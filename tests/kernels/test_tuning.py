@@ -323,6 +323,16 @@ def test_the_modes_of_torch_compile(mode: str, timer: PlantedTimer) -> None:
     assert "tuned 1 kernel in" in str(explained)
 
 
+def test_packages_are_tuned(timer: PlantedTimer, tmp_path: Path) -> None:
+    timer.fastest = 1
+    layer = torch.nn.Sequential(torch.nn.Linear(64, 96), torch.nn.LayerNorm(96)).eval()
+    x = torch.randn(8, 64)
+    path = tmp_path / "layer.fwp"
+    fusewright.aot_compile(layer, (x,), path=path, options={"tune": True})
+    assert timer.asked
+    torch.testing.assert_close(fusewright.load(path)(x), layer(x), rtol=1e-4, atol=1e-5)
+
+
 def test_index_limits_name_the_buffer() -> None:
     (group,) = groups("""
 program rows(table: f32[10, 4], n: i64[3])

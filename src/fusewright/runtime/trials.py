@@ -35,6 +35,11 @@ HOPELESS: Final = 3.0
 FIRST_TURNS: Final = 3
 """Calls of each alternative, of which the best one says whether it is hopeless."""
 
+LONG: Final = 5e-3
+"""Seconds of a call from which on few calls are exact enough: one in the first turns, and some more
+of the first alternative and the best.
+"""
+
 REPEATS: Final = 3
 """How often all take turns, and then the first and the best alone."""
 
@@ -92,15 +97,18 @@ def time_alternatives(alternatives: Sequence[Alternative], device: torch.device)
     for number, alternative in enumerate(alternatives):
         try:
             alternative()  # Loads machine code, and touches memory for the first time.
-            best[number] = min(_seconds_of_one(alternative, device) for _ in range(FIRST_TURNS))
+            for _ in range(FIRST_TURNS):
+                best[number] = min(best[number], _seconds_of_one(alternative, device))
+                if best[number] > LONG:
+                    break
         except Exception:
-            continue
+            best[number] = inf
     least = min(best, default=inf)
     running = [number for number, seconds in enumerate(best) if seconds <= HOPELESS * least < inf]
     if running:
-        take_turns(running, REPEATS)
+        take_turns(running, REPEATS if least < LONG else 0)
         finalists = {0, min(running, key=lambda number: best[number])} & set(running)
-        take_turns(sorted(finalists), REPEATS if len(running) > 1 else 0)
+        take_turns(sorted(finalists), REPEATS if least < LONG else 1)
     return best
 
 
