@@ -11,7 +11,7 @@ import torch
 
 from fusewright.containers import mapped, tensors
 from fusewright.errors import DataDependent
-from fusewright.fake.arguments import faked, result_device
+from fusewright.fake.arguments import CPU, faked, result_device
 from fusewright.fake.known_values import known_value, run_on_known
 from fusewright.fake.tensor import META, FakeTensor
 from fusewright.fake_rules import UNKNOWN_RULES, Geometry
@@ -92,14 +92,16 @@ def holds_integers(tensor: torch.Tensor) -> bool:
 def run_on_masks(
     mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any], masks: list[Any]
 ) -> Any:
-    """Operators whose result's size depends on `masks`: possible where those are known."""
+    """Operators whose result's size depends on `masks`: possible where those are known. Values that
+    are lie on the CPU, so that all is tried there.
+    """
     args, kwargs = faked(mode, args, kwargs)
     values = {id(tensor): known_value(tensor) for tensor in tensors(args)}
     others = [tensor for tensor in tensors(args) if values[id(tensor)] is None]
     is_known = all(values[id(mask)] is not None for mask in masks)
     if not others or mode.facts or not is_small(others) or not is_known:
         return run_on_values(mode, op, args, kwargs)
-    values |= {id(tensor): zeros_for(tensor) for tensor in others}
+    values |= {id(tensor): zeros_for(tensor, CPU) for tensor in others}
     real_args = mapped(lambda tensor: values[id(tensor)], args)
     return mode.make(geometry_of(op(*real_args, **kwargs)), args[0].device)
 

@@ -302,11 +302,14 @@ def _as_seen(x: Any) -> Any:
 
 
 def eigenvectors(x: Tensor) -> tuple[Geometry, Geometry] | None:
-    """Complex eigenvalues, and eigenvectors whose columns lie together, as LAPACK leaves them."""
+    """Complex eigenvalues, and eigenvectors whose columns lie together, as LAPACK leaves them; on a
+    GPU their rows do.
+    """
     if x.dim() < 2 or x.shape[-1] != x.shape[-2] or not (x.is_floating_point() or x.is_complex()):
         return None
     dtype = x.dtype.to_complex()
-    return contiguous(dtype, x.shape[:-1]), _by_columns(dtype, x.shape)
+    lays_out = _by_columns if x.device.type == "cpu" else contiguous
+    return contiguous(dtype, x.shape[:-1]), lays_out(dtype, x.shape)
 
 
 def singular_vectors(

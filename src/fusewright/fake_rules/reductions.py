@@ -101,11 +101,29 @@ def variance(
 def vector_norm(
     x: Tensor, order: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
 ) -> Geometry | None:
-    """linalg_vector_norm of floating tensors, by an order that nothing has a norm of as well."""
+    """linalg_vector_norm of floating tensors that have elements, or by an order that nothing has a
+    norm of as well.
+    """
     if dtype is not None or not x.dtype.is_floating_point or not isinstance(order, int | float):
         return None
     size = _reduced_size(x, dim, keepdim)
-    return contiguous(x.dtype, size) if size is not None and 0 <= order < math.inf else None
+    is_defined = 0 <= order < math.inf or x.numel() > 0
+    return contiguous(x.dtype, size) if size is not None and is_defined else None
+
+
+def loss_of_logits(
+    x: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    pos_weight: Tensor | None = None,
+    reduction: int = 1,
+) -> Geometry | None:
+    """binary_cross_entropy_with_logits as a number, of the target's type: eager writes to one minus
+    the target.
+    """
+    if reduction == 0 or not (x.dtype.is_floating_point and target.dtype.is_floating_point):
+        return None
+    return contiguous(target.dtype, ()) if x.shape == target.shape else None
 
 
 def running(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Geometry | None:
@@ -238,6 +256,7 @@ RULES: dict[Any, Rule] = {
     **named(extreme_with_position, "max.dim min.dim"),
     **named(variance, "var.correction std.correction"),
     **named(vector_norm, "linalg_vector_norm"),
+    **named(loss_of_logits, "binary_cross_entropy_with_logits"),
     **named(running, "cumsum cumprod"),
     **named(same_contiguous, "_softmax _log_softmax"),
     **named(layer_norm, "native_layer_norm"),

@@ -105,6 +105,11 @@ def _part_within_storage(x: Tensor, source: Tensor, *geometry: Any, **keywords: 
     return within_storage(x, *geometry, **keywords) and _same(geometry[0], source.shape)
 
 
+def _has_elements(x: Tensor) -> bool:
+    """On a GPU, no size is known to be 0; on the CPU eager is asked, whose words are better."""
+    return x.device.type == "cpu" or not any(type(n) is int and n == 0 for n in x.shape)
+
+
 REQUIREMENTS: dict[Any, Requirement] = {
     aten.as_strided.default: within_storage,
     aten.as_strided_copy.default: within_storage,
@@ -119,5 +124,7 @@ REQUIREMENTS: dict[Any, Requirement] = {
     aten.constant_pad_nd.default: padding_fits,
     aten.convolution.default: _gives_channels,
     aten._unsafe_index.Tensor: _has_samples,
+    aten.min.default: _has_elements,
+    aten.max.default: _has_elements,
 }
 """Requirements by operator that writes to none of its arguments; the same hold in place."""

@@ -44,10 +44,10 @@ def is_small(tensors: list[Any]) -> bool:
     return total <= TRIAL_LIMIT
 
 
-def zeros_for(like: Any) -> Tensor:
-    """Real zeros laid out as a fake."""
+def zeros_for(like: Any, device: torch.device | None = None) -> Tensor:
+    """Real zeros laid out as a fake, on its device or another."""
     length = extent(like.shape, like.stride())
-    zeros = torch.zeros(length, dtype=like.dtype, device=like.device)
+    zeros = torch.zeros(length, dtype=like.dtype, device=device or like.device)
     return zeros.as_strided(like.shape, like.stride())
 
 

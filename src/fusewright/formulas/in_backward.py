@@ -30,6 +30,7 @@ def gradient_of_put_values(gradient: Tensor, indices: Sequence[Tensor | None]) -
     if size is None or len(masks) != 1 or masks[0][1].dtype not in MASKS:
         return NotImplemented
     ((first, mask),) = masks
+    mask = mask.to(gradient.device)  # eager takes one of the CPU
     after = gradient.dim() - first - mask.dim()
     places = size[len(size) - 1 - after] if len(size) > after else 1
     if isinstance(places, torch.SymInt) and (places == 1).node.depends_on_data():

@@ -149,9 +149,12 @@ def batch_norm_training(
     running_var: Tensor | None,
     momentum: float,
     eps: float,
+    *,
+    by_cudnn: bool = False,
 ) -> Any:
     """(result, mean, 1 / deviation) by the statistics of this batch, which the running ones are
-    moved towards (written to as a visible effect).
+    moved towards (written to as a visible effect). The result is row-major where `x` has no memory
+    format; torch's own kernels for GPUs, where cudnn does not take the call, let it lie as `x`.
     """
     if not is_computed(x, weight, bias) or x.dim() < 2:
         return NotImplemented
@@ -183,7 +186,7 @@ def batch_norm_training(
     )
     if not is_mixed and x.device.type == "cpu":  # as eager saves them
         mean, inverse = rounded(mean, x), rounded(inverse, x)
-    if not has_memory_format(x):  # eager's result is row-major then
+    if not has_memory_format(x) and (by_cudnn or x.device.type == "cpu"):
         result = aten.clone.default(result, memory_format=torch.contiguous_format)
     return rounded(result, x), mean, inverse
 
@@ -226,7 +229,8 @@ def cudnn_batch_norm(
     """
     if not training:
         return NotImplemented
-    results = batch_norm_training(x, weight, bias, running_mean, running_var, momentum, eps)
+    statistics = (running_mean, running_var, momentum, eps)
+    results = batch_norm_training(x, weight, bias, *statistics, by_cudnn=True)
     if results is NotImplemented:
         return NotImplemented
     return (*results, aten.new_empty.default(x, [0], dtype=torch.uint8))

@@ -95,6 +95,11 @@ def _argument(value: Any) -> Any:
     return tl.tensor(TensorHandle(np.array([value], dtype=np.float64), tl.float64), tl.float64)
 
 
+def run_kernel(kernel: TritonKernel, folder: Path, count: int, arguments: Sequence[Any]) -> None:
+    """Interpret a kernel as so many programs; `folder` is for its source."""
+    load_kernel(kernel.source, folder)[(count,)](*map(_argument, arguments))
+
+
 def run_program(
     text: str,
     inputs: Sequence[torch.Tensor],
@@ -107,7 +112,7 @@ def run_program(
     """The outputs of a program, its kernels interpreted; `folder` is for their sources."""
 
     def launch(kernel: TritonKernel, count: int, arguments: Sequence[Any]) -> None:
-        load_kernel(kernel.source, folder)[(count,)](*map(_argument, arguments))
+        run_kernel(kernel, folder, count, arguments)
 
     return launching.run_program(
         text,

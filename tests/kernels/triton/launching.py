@@ -76,7 +76,7 @@ def run_group(
     launch: Launcher,
     sizes: dict[str, int],
     persistent: bool | None,
-    configure: Configure | None,
+    configure: Configure | None = None,
 ) -> None:
     names = canonical_names(group)
     kernel = write_group(group, persistent, configure)

@@ -310,7 +310,7 @@ class KernelWriter:
         """
         name, total = f"{action.buffer}_carry", f"{action.buffer}_scan"
         value, kind = self.row(action.value, axis), action.kind
-        self.body.add(f"{total} = {scanned(kind, value, axis.position)}")
+        self.body.add(f"{total} = {scanned(action, value, axis.position)}")
         if not self.tiling.persistent:
             neutral = identity_text(SCANS[kind].identity, action.value.dtype)
             block = across_block(kind, self.masked(value, axis, neutral), axis.position)

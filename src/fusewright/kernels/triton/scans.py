@@ -34,9 +34,12 @@ def scan_start(action: ScanStore, shape: str) -> str:
     return filled(shape, identity_text(SCANS[action.kind].identity, dtype), dtype)
 
 
-def scanned(kind: str, block: str, dimension: int) -> str:
-    """A block scanned along its rows."""
-    return f"tl.associative_scan({block}, {dimension}, functions.{SCANS[kind].function})"
+def scanned(action: ScanStore, block: str, dimension: int) -> str:
+    """A block scanned along its rows. Sums begin at 0 in eager, so that none is -0."""
+    kind = action.kind
+    text = f"tl.associative_scan({block}, {dimension}, functions.{SCANS[kind].function})"
+    is_sum = kind in ("sum", "logsumexp") and action.value.dtype.is_float
+    return f"{text} + 0.0" if is_sum else text
 
 
 def across_block(kind: str, block: str, dimension: int) -> str:

@@ -1,4 +1,4 @@
-"""Programs that were traced as on a GPU, and lie here as text, become kernels and modules. Small
+"""Programs that were traced as on a GPU, and are kept as text, become kernels and modules. Small
 kernels compute under Triton's interpreter what their loops say, and a sample compiles to machine
 code for an A100 and an H100. All of them: `python -m tests.gpu.traced_programs`.
 """
@@ -87,7 +87,7 @@ def small_groups(part: int) -> Iterator[Group]:
 @pytest.mark.parametrize("part", range(PARTS))
 def test_small_kernels_compute_what_their_loops_say(part: int, tmp_path: Path) -> None:
     def launch(kernel: TritonKernel, count: int, arguments: Sequence[Any]) -> None:
-        interpreter.load_kernel(kernel.source, tmp_path)[(count,)](*arguments)
+        interpreter.run_kernel(kernel, tmp_path, count, arguments)
 
     for group in small_groups(part):
         generator = torch.Generator().manual_seed(0)
