@@ -208,7 +208,7 @@ class Options:
     def has_choices_on(self, device_type: str) -> bool:
         """Whether kernels for a type of device may be chosen by measuring."""
         return self.multi_kernel not in ("off", "auto") or (
-            self.multi_kernel == "auto" and device_type == "cpu"
+            self.multi_kernel == "auto" and (device_type == "cpu" or self.tune)
         )
 
     @classmethod

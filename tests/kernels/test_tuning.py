@@ -16,10 +16,11 @@ import fusewright
 from fusewright.config import Options
 from fusewright.context import CompileContext
 from fusewright.ir.group import Group
+from fusewright.ir.lines import CallChoice, CallKernel, DefineChoice
 from fusewright.ir.parse import parse_program
 from fusewright.kernels import KernelLanguage, KernelSet, Languages, define_kernels
 from fusewright.kernels.language import Candidate
-from fusewright.kernels.tuning import index_limits
+from fusewright.kernels.random_arguments import index_limits
 from fusewright.records import replace
 from fusewright.runtime import trials
 from fusewright.runtime.choices import FILES
@@ -351,3 +352,37 @@ program rows(table: f32[10, 4], n: i64[3])
 def groups(text: str) -> list[Group]:
     works = schedule(parse_program(text), CompileContext()).works
     return [work for work in works if isinstance(work, Group)]
+
+
+# Choices among alternatives of several kernels ----------------------------------------------------
+
+
+@pytest.mark.parametrize("fastest", [0, 1])
+def test_choices_are_filled_in_before_lines_are_emitted(timer: PlantedTimer, fastest: int) -> None:
+    timer.fastest = fastest
+
+    def total(x: Tensor) -> Tensor:
+        return x.sum(-1)
+
+    compiled = tuned(total)
+    x = torch.randn(8, 32768)
+    torch.testing.assert_close(compiled(x), total(x), rtol=1e-3, atol=1e-3)
+    record = fusewright.compilations(compiled)[0].record
+    choice = next(trial for trial in record.tuned if "choice" in trial.kernel)
+    assert choice.decision.winner == fastest
+    assert not any(isinstance(line, DefineChoice | CallChoice) for line in record.lines)
+    launches = [line for line in record.lines if isinstance(line, CallKernel)]
+    alternatives = record.choices[0].alternatives
+    assert (len(launches) > 1) == ("split" in alternatives[fastest])
+
+
+def test_choices_of_any_size_find_their_class_decided(timer: PlantedTimer) -> None:
+    timer.fastest = 1
+
+    def total(x: Tensor) -> Tensor:
+        return x.sum(-1)
+
+    compiled = tuned(total)
+    for rows in (8, 9, 10):
+        x = torch.randn(rows, 32768)
+        torch.testing.assert_close(compiled(x), total(x), rtol=1e-3, atol=1e-3)

@@ -132,6 +132,12 @@ def define_kernels(
     if has_choices:
         for structure, candidate in by_structure.items():
             alternatives.add(structure, structures[structure], candidate)
+    if alternatives.choices and context.options.tune:
+        choice_trials = importlib.import_module("fusewright.kernels.choice_trials")
+        kernels = {candidate.kernel.name: candidate.kernel for candidate in chosen}
+        kernels |= alternatives.kernels
+        with context.stage("tune"):
+            tuned += choice_trials.decide_choices(alternatives.choices, structures, kernels, tuner)
     launches: dict[int, Launch | CallChoice] = {}
     for position, (group, names, structure) in uses.items():
         choice = alternatives.choices.get(structure)

@@ -29,8 +29,9 @@ from fusewright.ir.program import (
 )
 from fusewright.kernels import candidates_of
 from fusewright.kernels.candidates import CandidateSet
+from fusewright.kernels.random_arguments import MOST_INDICES, generator_on, random_memory
 from fusewright.kernels.targets import Languages
-from fusewright.kernels.tuning import SEED, Tuner, random_memory
+from fusewright.kernels.tuning import Tuner
 from fusewright.records import replace
 from fusewright.runtime import trials
 from fusewright.runtime.choices import Decision, keep_decision, known_decision
@@ -227,7 +228,7 @@ class _Times:
         with torch_compat.without_modes(), torch.no_grad():
             try:
                 tensors = [_tensor(layout, hints) for layout in layouts if layout is not None]
-            except KeyError:  # A size that is found out while the program runs.
+            except (KeyError, RuntimeError):  # A size is not known yet, or memory does not suffice.
                 return None
             if call.out_operator:
                 function = _operator(call.out_operator)
@@ -252,8 +253,7 @@ def _layout(operand: Operand, buffers: Mapping[str, Buffer]) -> Layout | None:
 
 def _tensor(layout: Layout, hints: Mapping[str, int | float]) -> torch.Tensor:
     """A random tensor that lies so."""
-    generator = torch.Generator(layout.device).manual_seed(SEED)
-    memory = random_memory(layout, hints, 2, generator)
+    memory = random_memory(layout, hints, MOST_INDICES, generator_on(layout.device))
     size, stride = ([n.evaluate(hints) for n in part] for part in (layout.size, layout.stride))
     return memory.as_strided(size, stride, layout.offset.evaluate(hints))
 

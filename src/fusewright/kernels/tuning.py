@@ -9,34 +9,25 @@ tuned as well. What wins is the kernel that the next stages see; decisions are k
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import torch
 
 from fusewright import torch_compat
-from fusewright.ir.dtype import DType
-from fusewright.ir.group import Group
-from fusewright.ir.index import Index
 from fusewright.ir.kernel import CpuFacts, Kernel
-from fusewright.ir.program import Layout
-from fusewright.ir.value import Cast, Indirect, Load, Value, postorder
-from fusewright.kernels.analysis import stage_values
 from fusewright.kernels.candidates import CandidateSet, KernelCandidate
 from fusewright.kernels.language import KernelLanguage
+from fusewright.kernels.random_arguments import CannotTry, RandomArguments
 from fusewright.runtime import trials
 from fusewright.runtime.choices import Decision, keep_decision, known_decision
 from fusewright.runtime.eager_kernels import why_eager
 from fusewright.runtime.targets import source_of
 from fusewright.runtime.trials import Timer, Tuned
 
-SEED = 0x7E57
-"""Of the random arguments: trials of two processes see the same."""
-
-
-class CannotTry(Exception):
-    """No arguments can be made up for a kernel; says why."""
+Functions = Mapping[str, Callable[..., Any] | None]
+"""By name of a kernel, what launches it; None where it cannot be compiled."""
 
 
 class Tuner:
@@ -93,22 +84,28 @@ class Trial:
         self.bytes = 0
         """The size of the arguments."""
 
-        self._hints = hints
-        self._device = torch.device(among.group.device)
-        count = len(among.candidates)
-        if count == 1 and not always:
-            self.decision = Decision(seconds=(0.0,), winner=0)
+        if len(among.candidates) == 1 and not always:
+            self._leave_to_rule("")
             return
         try:
-            self._limits = index_limits(among.group)
-            self._numbers = self._evaluated()
+            self._arguments = RandomArguments(among.group, among.names, hints)
         except CannotTry as reason:
-            self.decision = Decision(seconds=(0.0,) * count, winner=0)
-            self.reason = str(reason)
+            self._leave_to_rule(str(reason))
             return
-        self.key = self._key()
+        self._work = [
+            [candidate.units.evaluate(self._arguments.sizes), *grain_of(candidate.kernel)]
+            for candidate in among.candidates
+        ]
+        sizes = tuple(self._arguments.sizes.values()), self._arguments.spans
+        keys = (candidate.kernel.key for candidate in among.candidates)
+        device = self._arguments.device
+        self.key = trials.trial_key(device, repr((sizes, self._work)), *keys)
         self.decision = known_decision(self.key, self._names)
         self.was_kept = self.decision is not None
+
+    def _leave_to_rule(self, reason: str) -> None:
+        self.reason = reason
+        self.decision = Decision(seconds=(None,) * len(self.among.candidates), winner=0)
 
     @property
     def _names(self) -> tuple[str, ...]:
@@ -133,122 +130,32 @@ class Trial:
 
     def run(self, functions: Sequence[Callable[..., Any] | None], timer: Timer) -> None:
         """Time the candidates whose functions are there, on arguments that are freed with this
-        call.
+        call. Where memory does not suffice for them, the rule's choice stays.
         """
         with torch_compat.without_modes(), torch.no_grad():
-            tensors = self._tensors()
+            try:
+                tensors = self._arguments.tensors()
+            except RuntimeError as error:
+                self._leave_to_rule(f"its arguments cannot be made: {error}".partition("\n")[0])
+                return
             self.bytes = sum(tensor.nbytes for tensor in tensors)
-            sizes, units = self._numbers
+            sizes = self._arguments.sizes.values()
             alternatives = {
                 number: partial(function, *tensors, *sizes, *work)
-                for number, (function, work) in enumerate(zip(functions, units, strict=True))
+                for number, (function, work) in enumerate(zip(functions, self._work, strict=True))
                 if function is not None
             }
-            times = timer(list(alternatives.values()), self._device)
+            times = timer(list(alternatives.values()), self._arguments.device)
         seconds = [float("inf")] * len(functions)
         for number, time in zip(alternatives, times, strict=True):
             seconds[number] = time
         self.decision = trials.decided(seconds)
         keep_decision(self.key, self._names, self.decision)
 
-    def _evaluated(self) -> tuple[list[int | float], list[list[int]]]:
-        """The sizes of a launch, and the work of each candidate's."""
-        group, names = self.among.group, self.among.names
-        known = {own.name: self._hints.get(own.name) for _, own in names.sizes}
-        if None in known.values():
-            raise CannotTry("a size is not known before the program runs")
-        sizes = {canonical.name: self._hints[own.name] for canonical, own in names.sizes}
-        units = [candidate.units.evaluate(sizes) for candidate in self.among.candidates]
-        if self._device.type == "cuda" and torch.cuda.is_current_stream_capturing():
-            raise CannotTry("a CUDA graph is being recorded")
-        if not all(units) or any(_span(b.layout, self._hints) == 0 for b in group.writes):
-            raise CannotTry("it has nothing to do")
-        return list(sizes.values()), [
-            [count, *_grain(candidate.kernel)]
-            for count, candidate in zip(units, self.among.candidates, strict=True)
-        ]
 
-    def _tensors(self) -> list[torch.Tensor]:
-        """Random arguments: the memory that each buffer spans, without its shape."""
-        group = self.among.group
-        generators: dict[str, torch.Generator] = {}
-        layouts = {buffer.name: buffer.layout for buffer in (*group.reads, *group.writes)}
-        read = {buffer.name for buffer in group.reads}
-        tensors = []
-        for name in self.among.names.buffers:
-            layout = layouts[name]
-            bound = 2
-            if name in read:
-                limits = self._limits.get(name, ())
-                bound = min((size.evaluate(self._hints) for size in limits), default=bound)
-            if layout.device not in generators:
-                generators[layout.device] = torch.Generator(layout.device).manual_seed(SEED)
-            tensor = random_memory(layout, self._hints, bound, generators[layout.device])
-            is_number = layout.is_number_for(group.device)
-            tensors.append(tensor.reshape(()) if is_number else tensor)
-        return tensors
-
-    def _key(self) -> str:
-        """Hash of all that decides it."""
-        sizes, units = self._numbers
-        group = self.among.group
-        spans = [_span(buffer.layout, self._hints) for buffer in (*group.reads, *group.writes)]
-        return trials.trial_key(
-            self._device,
-            repr((sizes, units, spans)),
-            *(candidate.kernel.key for candidate in self.among.candidates),
-        )
-
-
-def _grain(kernel: Kernel) -> list[int]:
+def grain_of(kernel: Kernel) -> list[int]:
     """The last argument of a launch on the CPU."""
     return [kernel.facts.grain] if isinstance(kernel.facts, CpuFacts) else []
-
-
-def _span(layout: Layout, hints: Mapping[str, int | float]) -> int:
-    return max(0, layout.span.evaluate(hints))
-
-
-def random_memory(
-    layout: Layout, hints: Mapping[str, int | float], bound: int, generator: torch.Generator
-) -> torch.Tensor:
-    """As many elements as a layout spans: normal numbers, integers below `bound`."""
-    dtype: torch.dtype = getattr(torch, layout.dtype.torch_name)
-    tensor = torch.empty(_span(layout, hints), dtype=dtype, device=layout.device)
-    if layout.dtype.is_float:
-        return tensor.normal_(generator=generator)
-    most = 2 if layout.dtype is DType.BOOL else min(bound, 1 << (layout.dtype.bits - 1))
-    return tensor.random_(0, most, generator=generator)
-
-
-def index_limits(group: Group) -> dict[str, list[Index]]:
-    """The sizes below which the integers in a buffer have to be, by buffer, since they are indices.
-    CannotTry: an index is computed from what the group reads, so that random content may lead
-    anywhere.
-    """
-    memory = {buffer.name for buffer in group.reads} - {buffer.name for buffer in group.writes}
-    limits: dict[str, list[Index]] = {}
-    for indirect in _indirects(group):
-        loads = [node for node in postorder((indirect.value,)) if isinstance(node, Load)]
-        if not loads:
-            continue  # It is a number that follows from the loops.
-        load = _load_behind(indirect.value)
-        if load is None or load.buffer not in memory or not load.dtype.is_integer:
-            raise CannotTry("it computes indices from what it reads")
-        limits.setdefault(load.buffer, []).append(indirect.size)
-    return limits
-
-
-def _indirects(group: Group) -> Iterator[Indirect]:
-    for stage in group.stages:
-        yield from (value for value in stage_values(stage) if isinstance(value, Indirect))
-
-
-def _load_behind(value: Value) -> Load | None:
-    """The load that a value is, or is a cast of, at a place that was not loaded itself."""
-    while isinstance(value, Cast):
-        value = value.argument
-    return value if isinstance(value, Load) and not value.indirect else None
 
 
 def _load(several: Sequence[CandidateSet]) -> list[list[Callable[..., Any] | None]]:
@@ -261,16 +168,14 @@ def _load(several: Sequence[CandidateSet]) -> list[list[Callable[..., Any] | Non
             if among.language is language
             for candidate in among.candidates
         }
-        functions |= _load_kernels(kernels, language)
+        functions |= load_kernels(kernels, language)
     return [
         [functions[candidate.kernel.name] for candidate in among.candidates] for among in several
     ]
 
 
-def _load_kernels(
-    kernels: Mapping[str, Kernel], language: KernelLanguage
-) -> Mapping[str, Callable[..., Any] | None]:
-    """The function of each kernel by name: of all together, or of each that can be compiled."""
+def load_kernels(kernels: Mapping[str, Kernel], language: KernelLanguage) -> Functions:
+    """The function of each kernel by name, all compiled together."""
     sources = {name: source_of(kernel) for name, kernel in kernels.items()}
     try:
         functions = dict(zip(sources, language.load(sources), strict=True))
@@ -280,7 +185,7 @@ def _load_kernels(
         return {
             name: function
             for name, kernel in kernels.items()
-            for function in _load_kernels({name: kernel}, language).values()
+            for function in load_kernels({name: kernel}, language).values()
         }
     return {
         name: None if why_eager(kernels[name].key) else function
