@@ -1,7 +1,7 @@
 """Models on a GPU: eager, torch.compile and fusewright side by side.
 
     python -m benchmarks.gpu [--mode infer|train|both] [--models NAME …] [--columns NAME …]
-        [--compile-mode reduce-overhead]
+        [--compile-mode reduce-overhead|max-autotune|…]
 
 Inference is in bfloat16; a training step is forward, loss and backward under autocast to bfloat16.
 By column: the median time by the GPU's own events, the columns taking turns; the time until a call
@@ -42,6 +42,7 @@ from benchmarks.models import tensors_of
 from benchmarks.patterns import copy_bandwidth
 
 COLUMNS = (EAGER, PEER, OURS)
+COMPILE_MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 SECONDS = 480.0
 """After this no model is begun: one takes some 20 to 60, most of them torch.compile's."""
 
@@ -109,7 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--mode", choices=["infer", "train", "both"], default="infer")
     parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
     parser.add_argument("--columns", nargs="+", choices=COLUMNS, default=list(COLUMNS))
-    parser.add_argument("--compile-mode", choices=["default", "reduce-overhead"], default="default")
+    parser.add_argument("--compile-mode", choices=COMPILE_MODES, default="default")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="begin no model after that")
     options = parser.parse_args(arguments)
     begin = time.perf_counter()

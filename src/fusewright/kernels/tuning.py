@@ -16,10 +16,12 @@ from typing import Any
 import torch
 
 from fusewright import torch_compat
+from fusewright.interrupts import INTERRUPTS
 from fusewright.ir.kernel import CpuFacts, Kernel
 from fusewright.kernels.candidates import CandidateSet, KernelCandidate
 from fusewright.kernels.language import KernelLanguage
 from fusewright.kernels.random_arguments import CannotTry, RandomArguments
+from fusewright.progress import DOING
 from fusewright.runtime import trials
 from fusewright.runtime.choices import Decision, keep_decision, known_decision
 from fusewright.runtime.eager_kernels import why_eager
@@ -60,8 +62,13 @@ class Tuner:
         asked = [self._done.get(trial.key, trial) for trial in asked]
         unknown = [trial for trial in asked if trial.decision is None]
         functions = _load([trial.among for trial in unknown])
+        DOING.done, DOING.all = 0, len(unknown)
         for trial, own in zip(unknown, functions, strict=True):
+            if INTERRUPTS.is_pending:
+                INTERRUPTS.deliver()
             trial.run(own, self.time)
+            DOING.done += 1
+        DOING.all = 0
         self._done.update((trial.key, trial) for trial in asked if trial.key)
         return asked
 
