@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -34,10 +35,13 @@ class TuningReport:
         tried = [trial for trial in self.trials if not trial.untried_because]
         kept = sum(trial.was_kept for trial in tried)
         earlier = f", {kept} of them by an earlier process" if kept else ""
-        count = f"{len(tried)} kernel{'' if len(tried) == 1 else 's'}"
+        kinds = Counter(trial.kind for trial in tried)
+        counts = [f"{n} {kind}{'' if n == 1 else 's'}" for kind, n in kinds.items()]
+        largest = f"{self.peak_bytes / 2**20:.1f} MiB"
+        tuned = ", ".join(counts) or "nothing"
         rows = [
-            f"tuned {count} in {self.seconds:.2f} s{earlier}, on arguments of at most "
-            f"{self.peak_bytes / 2**20:.1f} MiB; where not listed, the rule's choice is the fastest"
+            f"tuned {tuned} in {self.seconds:.2f} s{earlier}, on arguments of at most "
+            f"{largest}; where not listed, the rule's choice is the fastest"
         ]
         for trial in tried:
             if trial.decision.winner:

@@ -58,6 +58,7 @@ class _Found:
 def _told(choice: DefineChoice, found: _Found) -> Tuned:
     """The trial of a choice, for reports."""
     return Tuned(
+        kind="choice",
         kernel=choice.name,
         candidates=_names(choice),
         decision=found.decision,
@@ -98,7 +99,8 @@ def _decided(
             partial(_run, _steps(alternative, kernels, functions, arguments), memory)
             for alternative in choice.alternatives
         ]
-        decision = trials.decided(tuner.time(runs, arguments.device))
+        with trials.TRYING:
+            decision = trials.decided(tuner.time(runs, arguments.device))
     keep_decision(key, names, decision)
     return _Found(decision=decision, argument_bytes=sum(tensor.nbytes for tensor in tensors))
 

@@ -112,6 +112,7 @@ class _Search:
         answers = (ANSWERS[before], ANSWERS[not before])
         won = self.decisions[product] != before
         return Tuned(
+            kind="product",
             kernel=_words(product),
             candidates=answers,
             decision=Decision(winner=int(won), seconds=seconds),
@@ -235,7 +236,8 @@ class _Times:
                 keywords = {"out": _tensor(call.outputs[0].layout, hints)}
             else:
                 function, keywords = _operator(call.operator), {}
-            times = self.tuner.time([lambda: function(*tensors, **keywords)], device)
+            with trials.TRYING:
+                times = self.tuner.time([lambda: function(*tensors, **keywords)], device)
         decision = trials.decided(times)
         keep_decision(kept, (LIBRARY,), decision)
         return decision.seconds[0]

@@ -23,7 +23,7 @@ from fusewright.kernels.language import KernelLanguage
 from fusewright.kernels.random_arguments import CannotTry, RandomArguments
 from fusewright.progress import DOING
 from fusewright.runtime import trials
-from fusewright.runtime.choices import Decision, keep_decision, known_decision
+from fusewright.runtime.choices import FILES, Decision, keep_decision, known_decision
 from fusewright.runtime.eager_kernels import why_eager
 from fusewright.runtime.targets import source_of
 from fusewright.runtime.trials import Timer, Tuned
@@ -66,7 +66,9 @@ class Tuner:
         for trial, own in zip(unknown, functions, strict=True):
             if INTERRUPTS.is_pending:
                 INTERRUPTS.deliver()
-            trial.run(own, self.time)
+            with trials.TRYING, FILES.making(trial.key):  # Of several processes, one tries it.
+                if not trial.is_known():
+                    trial.run(own, self.time)
             DOING.done += 1
         DOING.all = 0
         self._done.update((trial.key, trial) for trial in asked if trial.key)
@@ -107,8 +109,13 @@ class Trial:
         keys = (candidate.kernel.key for candidate in among.candidates)
         device = self._arguments.device
         self.key = trials.trial_key(device, repr((sizes, self._work)), *keys)
+        self.is_known()
+
+    def is_known(self) -> bool:
+        """Whether it was decided before, in this process or another."""
         self.decision = known_decision(self.key, self._names)
         self.was_kept = self.decision is not None
+        return self.was_kept
 
     def _leave_to_rule(self, reason: str) -> None:
         self.reason = reason

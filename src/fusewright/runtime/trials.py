@@ -8,6 +8,7 @@ Timing itself, and decisions on disk, are those of choices at the first call (`c
 from __future__ import annotations
 
 import importlib.metadata
+import threading
 import time
 from collections.abc import Callable, Sequence
 from math import inf, isfinite
@@ -44,12 +45,21 @@ REPEATS: Final = 3
 """How often all take turns, and then the first and the best alone."""
 
 
+TRYING: Final = threading.Lock()
+"""Held during a trial: one at a time is timed in this process."""
+
+
 @record(kw_only=True)
 class Tuned:
-    """The trial of a kernel, for reports."""
+    """A trial, for reports."""
+
+    kind: str = "kernel"
+    """The kind of what was chosen: a `kernel`, whether a `product` is one, or the alternative of a
+    `choice`.
+    """
 
     kernel: str
-    """The name of the kernel that was taken."""
+    """The name of the kernel that was taken, or of the choice, or the sizes of the product."""
 
     candidates: tuple[str, ...]
     """Its candidates, in words."""
