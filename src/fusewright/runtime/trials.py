@@ -31,14 +31,14 @@ GAIN: Final = 0.05
 """Part of the first alternative's time that another has to save."""
 
 HOPELESS: Final = 3.0
-"""An alternative that takes so many times as long as the best in its first turns gets no others."""
+"""An alternative that takes so many times as long as the best at first gets no further turns."""
 
 FIRST_TURNS: Final = 3
-"""Calls of each alternative, of which the best one says whether it is hopeless."""
+"""How often an alternative that seems hopeless is called again."""
 
 LONG: Final = 5e-3
-"""Seconds of a call from which on few calls are exact enough: one in the first turns, and some more
-of the first alternative and the best.
+"""Seconds of a call from which on few calls are exact enough: one of each alternative, and some of
+the first and the best.
 """
 
 REPEATS: Final = 3
@@ -107,18 +107,20 @@ def time_alternatives(alternatives: Sequence[Alternative], device: torch.device)
     for number, alternative in enumerate(alternatives):
         try:
             alternative()  # Loads machine code, and touches memory for the first time.
-            for _ in range(FIRST_TURNS):
-                best[number] = min(best[number], _seconds_of_one(alternative, device))
-                if best[number] > LONG:
-                    break
+            best[number] = _seconds_of_one(alternative, device)
         except Exception:
-            best[number] = inf
-    least = min(best, default=inf)
-    running = [number for number, seconds in enumerate(best) if seconds <= HOPELESS * least < inf]
+            continue
+    working = [number for number, seconds in enumerate(best) if seconds < inf]
+    for _ in range(FIRST_TURNS):  # The first call of a row may have met something else at work.
+        for number in working:
+            if best[number] > HOPELESS * min(best):
+                best[number] = min(best[number], _seconds_of_one(alternatives[number], device))
+    running = [number for number in working if best[number] <= HOPELESS * min(best)]
     if running:
-        take_turns(running, REPEATS if least < LONG else 0)
-        finalists = {0, min(running, key=lambda number: best[number])} & set(running)
-        take_turns(sorted(finalists), REPEATS if least < LONG else 1)
+        is_long = min(best) > LONG
+        take_turns(running, 0 if is_long else REPEATS)
+        finalists = {0, min(running, key=lambda number: best[number])} & set(working)
+        take_turns(sorted(finalists), 1 if is_long else REPEATS)
     return best
 
 
