@@ -23,27 +23,31 @@ LOOPS = words(
     abs add addcdiv addcmul all amax amin any arange argmax argmin atan2 bitwise_and bitwise_not
     bitwise_or cat ceil clamp clone constant_pad_nd copysign cos cummax cummin cumprod cumsum
     diagonal div eq erf exp expand expm1 eye fill flip floor fmax fmin full_like gather ge gt hypot
-    index_select isfinite isinf isnan le lerp log log1p log_softmax logaddexp logcumsumexp
+    index_add index_select isfinite isinf isnan le lerp log log1p log_softmax logaddexp logcumsumexp
     logical_and logical_not logsumexp lt masked_fill max maximum mean min minimum mul ne neg
     nn.functional.celu nn.functional.elu nn.functional.embedding nn.functional.gelu
     nn.functional.glu nn.functional.group_norm nn.functional.hardsigmoid nn.functional.hardswish
     nn.functional.hardtanh nn.functional.layer_norm nn.functional.leaky_relu nn.functional.mish
     nn.functional.pad nn.functional.relu nn.functional.rms_norm nn.functional.silu
-    nn.functional.softplus permute pow prod reciprocal repeat reshape roll round rsqrt rsub select
-    select_scatter sigmoid sign sin slice slice_scatter softmax sqrt square squeeze stack std
-    std_mean sub sum tanh transpose tril triu trunc unbind unfold unsqueeze var var_mean view where
-    xlogy zeros_like
+    nn.functional.softplus permute pow prod reciprocal repeat reshape roll round rsqrt rsub scatter
+    scatter_add select select_scatter sigmoid sign sin slice slice_scatter softmax sqrt square
+    squeeze stack std std_mean sub sum tanh transpose tril triu trunc unbind unfold unsqueeze var
+    var_mean view where xlogy zeros_like
     """
 )
 """Operators of which every sample here must become loops alone: a lost rule fails the test."""
 
-PARTLY = words("roll nn.functional.pad pow where amax index_select nn.functional.embedding")
+PARTLY = words(
+    """
+    roll nn.functional.pad pow where amax index_add index_select scatter nn.functional.embedding
+    """
+)
 """Some samples (exotic modes, data-dependent sizes, integers that raise) stay with eager."""
 
 LIBRARY = words(
     """
     addmm bmm linalg.inv matmul nn.functional.avg_pool2d nn.functional.conv2d
-    nn.functional.max_pool2d nn.functional.scaled_dot_product_attention sort topk scatter
+    nn.functional.max_pool2d nn.functional.scaled_dot_product_attention put sort topk
     """
 )
 """Operators that stay calls."""

@@ -467,12 +467,11 @@ class _Generator:
             if source.name in names:
                 names.add(buffer.name)
 
-    def pointwise_contiguous(self, shape: tuple[Index, ...]) -> Buffer:
-        """Made of f32."""
+    def pointwise_contiguous(self, shape: tuple[Index, ...], dtype: DType = DType.F32) -> Buffer:
         loops = tuple(LoopSymbol(f"i{k}", extent) for k, extent in enumerate(shape))
-        value = self.limited(self.value(loops, DType.F32, exact=True))
+        value = self.limited(self.value(loops, dtype, exact=True))
         self.count += 1
-        layout = Layout(dtype=DType.F32, size=shape, stride=contiguous_strides(shape))
+        layout = Layout(dtype=dtype, size=shape, stride=contiguous_strides(shape))
         buffer = Buffer(name=f"b{self.count}", layout=layout)
         body = Pointwise(loops=loops, value=value)
         self.statements.append(ComputedBuffer(outputs=(buffer,), body=body))
@@ -480,23 +479,38 @@ class _Generator:
         return buffer
 
     def scatter(self) -> None:
-        """Into a fresh buffer, which nobody else reads; rows are chosen by loaded indices."""
-        shape = (self.pick(self.extents), self.pick(self.extents))
-        base = self.pointwise_contiguous(shape)
+        """Into a fresh buffer, which nobody else reads; along some dimensions loaded indices choose
+        the place, so that points meet.
+        """
+        shape = self.shape() or (self.pick(self.extents),)
+        dtype = self.pick((DType.F32, DType.F32, DType.F64, DType.I64, DType.I32))
+        base = self.pointwise_contiguous(shape, dtype)
         self.buffers.remove(base)
         self.shared.clear()
-        loops = (LoopSymbol("i0", self.pick(self.extents)), LoopSymbol("i1", shape[1]))
-        row = self.indirect(shape[0], loops)
-        index = row * shape[1] + loops[1]
+        loaded = {k for k in range(len(shape)) if self.chance(50)} or {self.pick(range(len(shape)))}
+        extents = [None if k in loaded else size for k, size in enumerate(shape)]
+        more = [self.pick(self.extents) for _ in range(self.pick((0, 1, 1, 2)))]
+        own = [size for size in extents if size is not None]
+        if self.points((*own, *more)) > MOST_POINTS:
+            more = more[:1]
+        order = self.random.sample(range(len(own) + len(more)), len(own) + len(more))
+        loops = [LoopSymbol(f"i{order[k]}", size) for k, size in enumerate((*own, *more))]
+        around = tuple(sorted(loops, key=lambda symbol: symbol.name))
+        following = iter(loops)
+        place = tuple(
+            self.indirect(size, around) if k in loaded else next(following).index
+            for k, size in enumerate(shape)
+        )
+        index = base.layout.index(place)
         result = Buffer(name=f"b{self.count + 1}", layout=base.layout)
         self.count += 1
         body = Scatter(
-            loops=loops,
+            loops=around,
             base=base.name,
             index=index,
             indirect=self.make.behind(index),
-            mode=self.pick(("add", "min", "max")),
-            value=self.limited(self.value(loops, DType.F32, exact=True)),
+            mode=self.pick(("add", "add", "min", "max", "store")),
+            value=self.limited(self.value(around, dtype, exact=True)),
         )
         self.statements.append(ComputedBuffer(outputs=(result,), body=body))
         self.buffers.append(result)

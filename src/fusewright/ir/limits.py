@@ -91,6 +91,9 @@ class Limits:
     multiplies: Callable[[ProductSizes], bool] = _never
     """Whether kernels compute a matrix product faster than the device's library does."""
 
+    adds_atomically: bool = False
+    """Whether points of a scatter that meet in one element may run at the same time."""
+
     loads_first: bool = False
     """Whether kernels load all that a stage loads before they store what it stores."""
 

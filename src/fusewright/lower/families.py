@@ -15,6 +15,7 @@ from fusewright.lower import (  # noqa: F401
     pooling,
     reductions,
     scans,
+    scatters,
     softmax,
     views,
 )

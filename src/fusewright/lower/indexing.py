@@ -10,9 +10,8 @@ from typing import Any
 from fusewright.ir import relations
 from fusewright.ir.dtype import DType
 from fusewright.ir.index import Index, IndexLike, as_index, integer
-from fusewright.ir.program import Scatter
 from fusewright.ir.proof import is_nonnegative, proves
-from fusewright.lower.boxes import Box, Position, has_gaps
+from fusewright.lower.boxes import Box, Position
 from fusewright.lower.builder import Call
 from fusewright.lower.rules import rule
 from fusewright.lower.scalar import Scalar
@@ -454,36 +453,6 @@ class Picks:
                 own = shared[len(shared) - tensor.rank :]
                 position.append(picked(call, tensor, own, extent, wrap=True))
         return tuple(position)
-
-
-@rule("aten.index_put.default")
-def index_put(
-    call: Call, x: Box, indices: Sequence[Box | None], values: Box, accumulate: bool = False
-) -> Any:
-    """`values` added, in order, to the elements picked by integer tensors. Eager overwrites them
-    where that is asked for, in parallel; and on a GPU, where kernels would add in any order, and
-    not to all types, it sorts.
-    """
-    picks = Picks.of(x, indices)
-    if picks is None or not accumulate or x.dtype is DType.BOOL or x.device != "cpu":
-        return NotImplemented
-    builder = call.builder
-    base = builder.realise(x)
-    is_read = any(box.storage is x.storage for box in (values, *picks.tensors.values()))
-    if is_read or builder.layout(x) != base.layout or has_gaps(base.layout):
-        base = builder.realise(builder.copy(x))
-    builder.realise_readers(base.name)
-    at = builder.position(picks.size)
-    place = base.layout.index(picks.position(call, at))
-    body = Scatter(
-        loops=builder.loops(picks.size),
-        base=base.name,
-        index=place,
-        indirect=builder.expressions.behind(place),
-        mode="add",
-        value=call.read(values, at, x.dtype).value,
-    )
-    return builder.input(builder.compute(base.layout, body, call.all_origins))
 
 
 @rule("aten.glu.default")

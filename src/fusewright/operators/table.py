@@ -158,7 +158,7 @@ TABLE: Final = _table(
         copysign.Scalar fill.Scalar lerp.Scalar remainder.Scalar_Tensor where.Scalar
         where.ScalarSelf where.ScalarOther clamp clamp_min clamp_max addcmul addcdiv leaky_relu
         hardtanh elu celu softplus threshold hardshrink softshrink hardshrink_backward
-        softshrink_backward addbmm addr index_add scatter.value scatter.value_reduce
+        softshrink_backward addbmm addr
         index_fill.int_Scalar new_full scalar_tensor
         """,
         takes_reals=True,
@@ -225,6 +225,8 @@ TABLE: Final = _table(
         takes_memory=True,
     ),
     # Operators that write.
+    _row("index_add scatter.value scatter.value_reduce", takes_reals=True, overwrites=True),
+    _row("scatter.src scatter.reduce scatter_add scatter_reduce.two index_copy", overwrites=True),
     _row("index_put", overwrites=True, refuses_values=True, takes_places_of_cpu=True),
     _row("index_put_", writes_repeated=True, refuses_values=True, takes_places_of_cpu=True),
     _row("_index_put_impl_ _unsafe_index_put", refuses_values=True, takes_places_of_cpu=True),

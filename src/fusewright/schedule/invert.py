@@ -39,7 +39,7 @@ def loops_of_element(
             return None
         steps.append((symbol, stride))
     steps.sort(key=lambda step: -analysis.hint(step[1]))
-    if not _are_nested(steps):
+    if not are_nested([(symbol.extent, stride) for symbol, stride in steps]):
         return None
     rest = element - analysis.substitute(write, dict.fromkeys(loops, ZERO))
     for divide in (_rounded, _floored):
@@ -90,10 +90,12 @@ def _are_within(
     )
 
 
-def _are_nested(steps: list[tuple[LoopSymbol, Index]]) -> bool:
-    """Whether each stride is a multiple of the whole way of the loop that steps less."""
-    for (_, outer), (symbol, inner) in pairwise(steps):
-        whole = symbol.extent * inner
+def are_nested(steps: Sequence[tuple[Index, Index]]) -> bool:
+    """Whether each stride is a multiple of the whole way of the loop that steps less: of loops'
+    extents and strides, largest stride first.
+    """
+    for (_, outer), (extent, inner) in pairwise(steps):
+        whole = extent * inner
         if outer == 0 or whole == 0 or outer % whole != 0:
             return False
     return all(proves(at_least(stride, 1)) for _, stride in steps)

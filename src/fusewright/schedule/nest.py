@@ -30,10 +30,11 @@ from fusewright.ir.program import (
     Scan,
     Scatter,
 )
-from fusewright.ir.value import Constant, IndexValue, Load, Value
+from fusewright.ir.value import Constant, IndexValue, Indirect, Load, Value
 from fusewright.records import record, replace
 from fusewright.schedule.analysis import Analysis
 from fusewright.schedule.effects import Effects, statement_effects
+from fusewright.schedule.invert import are_nested
 
 Renaming = Mapping[Symbol, Index]
 """Loop variables, and what stands in their place."""
@@ -243,25 +244,43 @@ def _piece_of(
             return tuple(symbol for symbol in loops if symbol != along), (along,), piece
         case Scatter(loops=loops, base=base, index=index, mode=mode, value=value):
             place = analysis.expressions.index(index)
+            inner = _meeting_loops(statement.body, analysis)
             piece = Piece(
                 kind="scatter",
                 mode=mode,
                 writes=(Access(statement.outputs[0].name, index, is_affine=False),),
-                inner=(),
+                inner=inner,
                 value=value,
                 place=place,
                 base=base,
                 position=position,
             )
-            return loops, (), piece
+            return tuple(symbol for symbol in loops if symbol not in inner), inner, piece
 
 
 def _scan_of_one(piece: Piece, analysis: Analysis) -> Value:
     """What a scan over one element gives."""
     make, value = analysis.expressions, piece.value
-    if piece.mode == "sum" and value.dtype.is_float:
+    if piece.mode in ("sum", "logsumexp") and value.dtype.is_float:
         value = make.apply("add", value, make.constant(0.0, value.dtype))  # no sum is -0.0
     return make.cast(value, analysis.buffers[piece.writes[0].buffer].layout.dtype)
+
+
+def _meeting_loops(body: Scatter, analysis: Analysis) -> tuple[LoopSymbol, ...]:
+    """The loops of a scatter whose points may meet in one element: all but those that an element
+    tells, as digits of its index. They stay inside, in order, unless the device adds atomically.
+    """
+    if analysis.limits(body.base).adds_atomically:
+        return ()
+    loaded = {v.symbol: v.size for v in body.indirect if isinstance(v, Indirect)}
+    extents: dict[Symbol, Index] = {symbol: symbol.extent for symbol in body.loops} | loaded
+    digits = [symbol for symbol in extents if symbol in body.index.free()]
+    steps = [(extents[symbol], analysis.stride(body.index, symbol)) for symbol in digits]
+    known = [(extent, stride) for extent, stride in steps if stride is not None]
+    known.sort(key=lambda step: -analysis.hint(step[1]))
+    if len(known) < len(steps) or not are_nested(known):
+        return body.loops
+    return tuple(symbol for symbol in body.loops if symbol not in digits)
 
 
 def _writes(

@@ -518,3 +518,32 @@ def test_scatter_adds_in_order() -> None:
     y = torch.zeros(10)
     build(text)({"index": index, "x": x, "y": y})
     assert torch.equal(y, torch.zeros(10).index_add(0, index, x))
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("mode", ["add", "min", "max", "store"])
+@pytest.mark.parametrize("columns", [1, 5, 16, 37, 200])
+@pytest.mark.parametrize("varies", [False, True])
+def test_scatters_of_rows(varies: bool, columns: int, mode: str, width: str) -> None:
+    """Vectors along columns, which are at one row, or each at its own; rows that meet in order."""
+    place = f"{columns}*r0 + i0" if varies else "r0"
+    text = f"""group scatter [i0<{columns}]
+  read index: i64[100, {columns if varies else 1}]
+  read x: f32[100, {columns}]
+  write y: f32[10, {columns}]
+  stage over [r0<100]
+    t0 = load index[{place}]
+    k0 = indirect t0 below 10 wrap check
+    t1 = load x[{columns}*r0 + i0]
+    accumulate {mode} y[{columns}*k0 + i0] = t1
+"""
+    index = torch.randint(-10, 10, (100, columns if varies else 1))
+    x, y = torch.randn(100, columns), torch.randn(10, columns)
+    wanted = y.clone()
+    combine = {"add": torch.add, "min": torch.minimum, "max": torch.maximum}
+    for row, places in zip(x, index.expand(100, columns), strict=True):
+        old = wanted.gather(0, (places % 10)[None])[0]
+        new = row if mode == "store" else combine[mode](old, row)
+        wanted.scatter_(0, (places % 10)[None], new[None])
+    build(text, cpu_target(width))({"index": index, "x": x, "y": y})
+    assert torch.equal(y, wanted)

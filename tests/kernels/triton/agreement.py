@@ -82,6 +82,30 @@ def check_nan(run: Run, kind: str, folder: Path, persistent: bool) -> None:
     _assert_close(found, wanted)
 
 
+def check_scan(run: Run, kind: str, folder: Path, persistent: bool, length: int = 12) -> None:
+    """NaN from the first NaN on, infinities, and zeros by their signs: of sums, from 0, and of
+    extremes, of equals the last.
+    """
+    text = f"""program scan(x: f32[12, {length}])
+  y: f32[12, {length}] = scan {kind} [i0<12, i1<{length}] along i1
+    t0 = load x[{length}*i0 + i1]
+    yield t0
+  return y
+"""
+    nan, infinity = float("nan"), float("inf")
+    first = torch.tensor([-0.0, 0.0, -0.0, -infinity, 1, 2, -0.0, 0.5, infinity, 3, nan, -1])
+    values = torch.full((12, length), -0.0)
+    for shift in range(12):
+        values[shift, :12] = first.roll(shift)
+    (wanted,) = evaluate(parse_program(text), [values])
+    (found,) = run(text, [values], folder, persistent=persistent)
+    found = found.cpu()
+    _assert_close(found, wanted, rtol=1e-6, atol=1e-6)
+    if kind in ("sum", "max", "min"):
+        zeros = wanted == 0
+        assert torch.equal(torch.signbit(found)[zeros], torch.signbit(wanted)[zeros])
+
+
 def check_operation(run: Run, operation: ScalarOperation, dtype: DType, folder: Path) -> None:
     text = program_of(operation, dtype)
     inputs = inputs_of(operation, dtype)

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from benchmarks.models import MODELS
 from fusewright.ir.dtype import DType
-from fusewright.ir.ops import ScalarOperation
+from fusewright.ir.ops import SCAN_KINDS, ScalarOperation
 from fusewright.ir.program import CallOperator, Program
 from tests.golden import Case
 from tests.kernels.triton import agreement, gpu, model_kernels
@@ -58,6 +58,13 @@ def test_indices_that_need_64_bits(tmp_path: Path) -> None:
 @pytest.mark.parametrize("persistent", [True, False])
 def test_nan_wins(kind: str, persistent: bool, tmp_path: Path) -> None:
     agreement.check_nan(run_program, kind, tmp_path, persistent)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("kind", SCAN_KINDS)
+@pytest.mark.parametrize("persistent", [True, False])
+def test_scans_of_special_values(kind: str, persistent: bool, tmp_path: Path) -> None:
+    agreement.check_scan(run_program, kind, tmp_path, persistent, 12 if persistent else 5000)
 
 
 @pytest.mark.parametrize(

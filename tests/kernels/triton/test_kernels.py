@@ -10,6 +10,7 @@ import torch
 from tests.kernels.triton.interpreter import run_program
 
 from fusewright.ir.group import Group  # isort: skip
+from fusewright.ir.ops import SCAN_KINDS  # isort: skip
 from tests.golden import Case, golden  # isort: skip
 from tests.kernels.triton import agreement  # isort: skip
 from tests.kernels.triton.launching import scheduled, write_group  # isort: skip
@@ -38,6 +39,13 @@ def test_results(case: Case, tmp_path: Path) -> None:
 @pytest.mark.parametrize("persistent", [True, False])
 def test_nan_wins(kind: str, persistent: bool, tmp_path: Path) -> None:
     agreement.check_nan(run_program, kind, tmp_path, persistent)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("kind", SCAN_KINDS)
+@pytest.mark.parametrize("persistent", [True, False])
+def test_scans_of_special_values(kind: str, persistent: bool, tmp_path: Path) -> None:
+    agreement.check_scan(run_program, kind, tmp_path, persistent)
 
 
 @pytest.mark.filterwarnings("ignore:overflow")

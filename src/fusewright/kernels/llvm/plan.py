@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from math import prod
 
 from fusewright.ir.dtype import DType
-from fusewright.ir.group import Accumulate, Group
+from fusewright.ir.group import Accumulate, Group, Store
 from fusewright.ir.index import Index, LoopSymbol, integer
 from fusewright.kernels import analysis
 from fusewright.kernels.analysis import Dependences, Traits, extent_hint, points
@@ -104,10 +104,11 @@ def possible_plans(group: Group, target: CpuTarget) -> Iterator[KernelPlan]:
     """The plans for a group, one for each choice of lanes, the one that costs least first."""
     dependences = Dependences()
     traits = [Traits.of(stage, dependences) for stage in group.stages]
-    if any(isinstance(a, Accumulate) for stage in group.stages for a in stage.actions):
-        yield _one_by_one(group)
-        return
     lanes = target.lanes(lane_bits(group, traits))
+    actions = [action for stage in group.stages for action in stage.actions]
+    if scatters := [action for action in actions if isinstance(action, Accumulate)]:
+        yield from _scatter_plans(group, traits, scatters, lanes)
+        return
     for outer in ranked_outer_lanes(group, traits, lanes):
         yield _plan_along(group, traits, outer, lanes)
 
@@ -133,16 +134,24 @@ def _plan_along(
     )
 
 
-def _one_by_one(group: Group) -> KernelPlan:
-    """Scatters: points may meet in one element, so they are taken one after another, in order."""
-    return KernelPlan(
+def _scatter_plans(
+    group: Group, traits: list[Traits], scatters: list[Accumulate], lanes: int
+) -> Iterator[KernelPlan]:
+    """Plans for scatters, whose points meet in no element along outer loops, and may along inner
+    ones: vectors along an outer loop that walks through memory, or elements one by one.
+    """
+    cost = sum(t.cost * points(stage) for t, stage in zip(traits, group.stages, strict=True))
+    for symbol in group.outer if lanes > 1 else ():
+        if all(action.index.stride(symbol) == 1 for action in scatters):
+            yield _outer_plan(group, traits, symbol, lanes, cost)
+    yield KernelPlan(
         outer_lane=None,
         lanes=1,
         wide=1,
         inner=(InnerPlan(None, 1),) * len(group.stages),
         points=group.outer,
         units=product_of_extents(group.outer),
-        grain=2**62,
+        grain=_grain(cost),
     )
 
 
@@ -214,13 +223,10 @@ def _block(outer: LoopSymbol, loops: tuple[LoopSymbol, ...], cost: int, wide: in
 
 
 def _outer_unroll(group: Group, traits: list[Traits], outer: LoopSymbol, lanes: int) -> int:
-    """Registers in one step: several where a reduction's chain of additions would else wait for
-    itself."""
-    if (
-        lanes == 1
-        or not any(t.reduces or t.scan_cost for t in traits)
-        or max(t.cost for t in traits) > 8
-    ):
+    """Registers in one step: several where a chain of additions would else wait for itself, or a
+    scatter walk over its rows for little."""
+    stores_only = all(isinstance(a, Store) for stage in group.stages for a in stage.actions)
+    if lanes == 1 or stores_only or max(t.cost for t in traits) > 8:
         return 1
     if bytes_of_rows(group) * lanes * 4 > FRAME_BYTES:
         return 1

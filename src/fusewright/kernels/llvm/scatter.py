@@ -1,34 +1,33 @@
-"""Scatters: elements combined one at a time, in order, into places that may coincide."""
+"""Scatters: elements combined with those in memory.
+
+Points that may meet in one element are taken in order, by one thread. The loops along which they
+never do are outside: a vector, or a share of a thread, has elements of its own.
+"""
 
 from __future__ import annotations
 
 from fusewright.ir.dtype import DType
 from fusewright.ir.group import Accumulate
-from fusewright.kernels.llvm import indexing
-from fusewright.kernels.llvm.builder import Register, VectorType
+from fusewright.kernels.llvm import memory
+from fusewright.kernels.llvm.builder import Register
 from fusewright.kernels.llvm.operations import Operands, apply
 from fusewright.kernels.llvm.scope import Scope
-from fusewright.kernels.llvm.storage import MEMORY, convert, from_memory, to_memory
-from fusewright.kernels.llvm.values import evaluate, set_loaded
+from fusewright.kernels.llvm.storage import convert
+from fusewright.kernels.llvm.values import active_lanes, evaluate, set_loaded
 
 OPERATIONS = {"add": "add", "min": "minimum", "max": "maximum"}
 
 
 def accumulate(scope: Scope, action: Accumulate, dtype: DType) -> None:
-    """Combine one element. Such kernels are scalar and run on one thread, so results never depend
-    on timing."""
-    b = scope.b
-    assert scope.lane_count == 1
-    value = evaluate(scope, action.value)
+    """Combine the current element(s)."""
+    value = scope.spread(evaluate(scope, action.value))
     set_loaded(scope, action.indirect)
-    pointer = indexing.address(scope, action.buffer, action.index, dtype)
+    buffer, index, varies = action.buffer, action.index, scope.lane_count > 1
     if action.mode != "store":
-        kind = VectorType(MEMORY[dtype])
-        element = b.emit(kind, f"load {kind}, ptr {pointer.text}, align {dtype.bytes}")
-        current = from_memory(b, element, dtype)
+        active = active_lanes(scope, (), vector=varies)
+        current = memory.load(scope, buffer, index, dtype, active, varies)
         value = _combined(scope, action, dtype, current, value)
-    stored = to_memory(b, value, dtype)
-    b.line(f"store {stored.type} {stored.text}, ptr {pointer.text}, align {dtype.bytes}")
+    memory.store(scope, buffer, index, dtype, value)
 
 
 def _combined(

@@ -314,9 +314,10 @@ class Scope:
                 active = b.splat(active, lanes.type.lanes)
             lanes = lanes & active
         hit = any_lane(b, lanes)
-        status, nowhere = self.status(), self.nowhere()
-        place = b.emit(POINTER, f"select i1 {hit.text}, ptr {status.text}, ptr {nowhere.text}")
-        b.line(f"store i64 {code}, ptr {place.text}, align 8")
+        status = self.status()
+        current = b.emit(I64, f"load i64, ptr {status.text}, align 8")
+        changed = b.select(hit, self.integer(code), current)
+        b.line(f"store i64 {changed.text}, ptr {status.text}, align 8")
 
     def status(self) -> Register:
         """The memory that keeps the code of a fault until the kernel returns it; 0 while all is

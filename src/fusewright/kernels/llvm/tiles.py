@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fusewright.ir.group import Group, Reduce, Store
+from fusewright.ir.group import Group, Store
 from fusewright.ir.index import LoopSymbol
 from fusewright.ir.value import Load, Masked, postorder
 from fusewright.kernels import analysis
@@ -52,11 +52,9 @@ def choose_tile(group: Group, lane: LoopSymbol) -> LoopSymbol | None:
     stages = group.stages
     if any(stage.inner for stage in stages) or group.locals:
         return None
-    if any(isinstance(action, Reduce) for stage in stages for action in stage.actions):
-        return None
-    stores = [a for stage in stages for a in stage.actions if isinstance(a, Store)]
-    if any(store.index.stride(lane) != 1 for store in stores):
-        return None
+    for action in (action for stage in stages for action in stage.actions):
+        if not isinstance(action, Store) or action.index.stride(lane) != 1:
+            return None
     counts = {
         symbol: len(transposed_loads(group, lane, symbol))
         for symbol in group.outer

@@ -66,6 +66,7 @@ LIMITS = Limits(
     row_bytes=1 << 20,
     held_row=PERSISTENT_LIMIT,
     held_across=HELD_ACROSS,
+    adds_atomically=True,
     loads_first=True,
     holds_rows=holds_rows,
 )

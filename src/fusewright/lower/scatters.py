@@ -1,0 +1,198 @@
+"""Rules of operators that combine values with the elements of a tensor that indices pick.
+
+Points that meet in one element are taken in order, so that results do not depend on timing. On a
+GPU they meet in any order, as in eager, unless algorithms are asked to be deterministic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import torch
+
+from fusewright.ir.dtype import DType
+from fusewright.ir.index import Index
+from fusewright.ir.program import Scatter
+from fusewright.lower.boxes import Box, Position, has_gaps
+from fusewright.lower.builder import Call
+from fusewright.lower.indexing import Picks, may_be_empty, picked
+from fusewright.lower.rules import rule
+from fusewright.lower.scalar import Scalar
+from fusewright.lower.views import dimension
+
+ATOMIC: Final = frozenset({DType.F32, DType.F64, DType.I32, DType.I64})
+"""Types to which a GPU adds atomically."""
+
+MODES: Final = {"add": "add", "sum": "add", "amax": "max", "amin": "min"}
+"""Modes of scatters by eager's names."""
+
+
+def combined(
+    call: Call,
+    x: Box,
+    sources: Sequence[Box],
+    size: tuple[Index, ...],
+    place: Callable[[Position], Position],
+    value: Callable[[Position], Scalar],
+    mode: str,
+) -> Any:
+    """`x` with the value at each position of `size` combined into the element at its place. Made
+    of `sources`.
+    """
+    if not has_kernel(x, mode):
+        return NotImplemented
+    if mode == "add" and x.dtype.compute is not x.dtype:
+        return _added_in_single(call, x, sources, size, place, value)
+    builder = call.builder
+    base = builder.realise(x)
+    is_read = any(box.storage is x.storage for box in sources)
+    if is_read or builder.layout(x) != base.layout or has_gaps(base.layout):
+        base = builder.realise(builder.copy(x))
+    builder.realise_readers(base.name)
+    at = builder.position(size)
+    index = base.layout.index(place(at))
+    element = value(at)
+    body = Scatter(
+        loops=builder.loops(size),
+        base=base.name,
+        index=index,
+        indirect=builder.expressions.behind(index),
+        mode=mode,
+        value=element.cast(x.dtype).value,
+    )
+    return builder.input(builder.compute(base.layout, body, call.all_origins))
+
+
+def _added_in_single(
+    call: Call,
+    x: Box,
+    sources: Sequence[Box],
+    size: tuple[Index, ...],
+    place: Callable[[Position], Position],
+    value: Callable[[Position], Scalar],
+) -> Box:
+    """Sums of a half type, rounded once at the end as eager's are."""
+    wide = call.lazy(x.size, x.dtype.compute, lambda at: call.read(x, at))
+    total = combined(call, wide, sources, size, place, value, "add")
+    return call.same(total, 0)
+
+
+def has_kernel(x: Box, mode: str) -> bool:
+    """Whether kernels combine as eager does. Deterministic algorithms are a guard of the graph."""
+    if x.device == "cpu":
+        return mode != "add" or x.dtype is not DType.BOOL
+    if torch.are_deterministic_algorithms_enabled():
+        return False
+    return mode == "store" or (mode == "add" and x.dtype.compute in ATOMIC)
+
+
+@rule("aten.index_put.default")
+def index_put(
+    call: Call, x: Box, indices: Sequence[Box | None], values: Box, accumulate: bool = False
+) -> Any:
+    """`values` written or added, in order, to the elements picked by integer tensors. On a GPU
+    eager sorts them, so that sums do not depend on timing.
+    """
+    picks = Picks.of(x, indices)
+    if picks is None or x.device != "cpu":
+        return NotImplemented
+    sources = (values, *picks.tensors.values())
+
+    def place(at: Position) -> Position:
+        return picks.position(call, at)
+
+    def value(at: Position) -> Scalar:
+        return call.read(values, at, x.dtype)
+
+    return combined(call, x, sources, picks.size, place, value, "add" if accumulate else "store")
+
+
+@rule("aten.scatter_add.default", "aten.scatter.src", "aten.scatter.reduce")
+def scatter(
+    call: Call, x: Box, dim: int, index: Box, source: Box, *, reduce: str | None = None
+) -> Any:
+    """Elements of `source` written, or added, at the positions along `dim` that `index` has."""
+    adds = call.operator == "aten.scatter_add.default"
+    mode = "add" if adds else "store" if reduce is None else MODES.get(reduce)
+    return _scattered(call, x, dim, index, source, mode)
+
+
+@rule("aten.scatter_reduce.two")
+def scatter_reduce(
+    call: Call, x: Box, dim: int, index: Box, source: Box, reduce: str, *, include_self: bool = True
+) -> Any:
+    return _scattered(call, x, dim, index, source, MODES.get(reduce) if include_self else None)
+
+
+@rule("aten.scatter.value", "aten.scatter.value_reduce")
+def scatter_number(
+    call: Call, x: Box, dim: int, index: Box, number: Any, *, reduce: str | None = None
+) -> Any:
+    """A number written, or added, at the positions along `dim` that `index` has."""
+    if not isinstance(number, (bool, int) if x.dtype.is_integer else (bool, int, float)):
+        return NotImplemented
+    mode = "store" if reduce is None else MODES.get(reduce)
+    return _scattered(call, x, dim, index, number, mode)
+
+
+def _scattered(
+    call: Call, x: Box, dim: int, index: Box, source: Box | bool | int | float, mode: str | None
+) -> Any:
+    if mode is None or not 0 < x.rank == index.rank or may_be_empty(x):
+        return NotImplemented
+    along = dimension(dim, x.rank)
+
+    def place(at: Position) -> Position:
+        chosen = picked(call, index, at, x.size[along], wrap=False)
+        return (*at[:along], chosen, *at[along + 1 :])
+
+    def value(at: Position) -> Scalar:
+        if isinstance(source, Box):
+            return call.read(source, at)
+        return call.number(source, x.dtype.compute)
+
+    sources = (index, source) if isinstance(source, Box) else (index,)
+    return combined(call, x, sources, index.size, place, value, mode)
+
+
+@rule("aten.index_add.default")
+def index_add(
+    call: Call, x: Box, dim: int, index: Box, source: Box, *, alpha: bool | int | float = 1
+) -> Any:
+    """`alpha` times the slices of `source` along `dim` added to those of `x` that `index` picks."""
+    if not isinstance(alpha, (bool, int, float)):
+        return NotImplemented
+
+    def value(at: Position) -> Scalar:
+        element = call.read(source, at, x.dtype.compute)
+        return element if alpha == 1 else element * element.like(alpha)
+
+    return _by_slices(call, x, dim, index, source, value, "add")
+
+
+@rule("aten.index_copy.default")
+def index_copy(call: Call, x: Box, dim: int, index: Box, source: Box) -> Any:
+    """The slices of `x` along `dim` that `index` picks, replaced by those of `source`."""
+    return _by_slices(call, x, dim, index, source, lambda at: call.read(source, at), "store")
+
+
+def _by_slices(
+    call: Call,
+    x: Box,
+    dim: int,
+    index: Box,
+    source: Box,
+    value: Callable[[Position], Scalar],
+    mode: str,
+) -> Any:
+    if not 0 < x.rank == source.rank or index.rank > 1 or may_be_empty(x):
+        return NotImplemented
+    along = dimension(dim, x.rank)
+
+    def place(at: Position) -> Position:
+        where = (at[along],) if index.rank else ()
+        chosen = picked(call, index, where, x.size[along], wrap=False)
+        return (*at[:along], chosen, *at[along + 1 :])
+
+    return combined(call, x, (index, source), source.size, place, value, mode)
