@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -79,7 +80,6 @@ from fusewright.runtime.compiled import (
     Record,
     Training,
 )
-from fusewright.runtime.cpp_library import load_cpp
 from fusewright.runtime.cuda_graphs import Replayer, ReplayFacts, current_pool
 from fusewright.runtime.eager_kernels import warn_of_eager_kernel, why_eager
 from fusewright.runtime.llvm_engine import MachineCodeCompiler, cpu_target
@@ -93,10 +93,8 @@ from fusewright.torch_compat.distributed import active_bucket_limits
 from fusewright.user_kernels import UserKernelOnCopies
 from fusewright.wrapper import (
     Flow,
-    NoCpp,
     PythonModule,
     alone,
-    emit_cpp,
     emit_fx,
     emit_module,
     fused_examples,
@@ -482,9 +480,11 @@ def _in_cpp(code: GeneratedCode, module: LoadedModule, context: CompileContext) 
     """The function that generated C++ exports; the Python module's, and why, where C++ has no form
     of something.
     """
+    cpp = import_module("fusewright.wrapper.cpp")  # A compile for another target does without.
+    library = import_module("fusewright.runtime.cpp_library")
     try:
-        emitted = emit_cpp(code.schedule.program.name, code.lines)
-    except NoCpp as reason:
+        emitted = cpp.emit_cpp(code.schedule.program.name, code.lines)
+    except cpp.NoCpp as reason:
         return code.order.around(module.call), str(reason)
     log_text("wrapper", lambda: emitted.text)
     sources = {
@@ -495,7 +495,8 @@ def _in_cpp(code: GeneratedCode, module: LoadedModule, context: CompileContext) 
     compiler = MachineCodeCompiler(cpu_target(context.options.kernel_target))
     objects = compiler.object_code(sources) if sources else b""
     constants = [module.constants[name] for name in emitted.constants]
-    return code.order.around(load_cpp(emitted.text, objects, constants, emitted.outputs)), ""
+    call = library.load_cpp(emitted.text, objects, constants, emitted.outputs)
+    return code.order.around(call), ""
 
 
 def _fused(

@@ -188,6 +188,27 @@ def test_a_malformed_plan_touches_no_memory_outside(host: Path, path: Path, tmp_
     assert refused > 5
 
 
+class Counter(torch.nn.Module):
+    """Writes to a buffer that it reads, and to an argument."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = torch.nn.Buffer(torch.ones(3))
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+        self.calls *= 2
+        attention_mask += input_ids
+        return self.calls * attention_mask[0]
+
+
+def test_writes_are_made(host: Path, tmp_path: Path) -> None:
+    ids = torch.ones(1, 3, dtype=torch.int64)
+    path = fusewright.aot_compile(Counter().eval(), (ids, ids.clone()), None, tmp_path / "p")
+    done = run(host, path, [1, 2, 3])
+    assert done.returncode == 0 and done.stderr == "", done.stdout + done.stderr
+    assert [*map(float, done.stdout.split("\n")[2:-1])] == [4.0, 6.0, 8.0]
+
+
 def test_what_needs_python_has_no_such_section(host: Path, tmp_path: Path) -> None:
     def function(input_ids: torch.Tensor, attention_mask: torch.Tensor) -> Any:
         return torch.nonzero(input_ids > attention_mask).float().histc(3)

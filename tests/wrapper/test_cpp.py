@@ -17,7 +17,7 @@ from fusewright.cli import app
 from fusewright.errors import Unsupported
 from fusewright.runtime import cpp_library
 from fusewright.runtime.compiled import CompiledGraph
-from fusewright.wrapper import NoCpp, emit_cpp
+from fusewright.wrapper.cpp import NoCpp, emit_cpp
 
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 

@@ -9,7 +9,7 @@ from typing import Any
 from fusewright.errors import Location, Unsupported
 from fusewright.packages.structure import leaves_of
 from fusewright.pipeline import GeneratedCode
-from fusewright.wrapper import NoCpp, emit_cpp
+from fusewright.wrapper.cpp import NoCpp, emit_cpp
 
 
 def write_source(

@@ -65,8 +65,6 @@ def standalone_section(
     plan: Mapping[str, Any],
 ) -> bytes:
     """The section of entry point `name`. Raises: NotStandalone."""
-    if entry["writes"]:
-        raise NotStandalone("it writes to tensors that it is given")
     words = _Words()
     words.text(manifest["machine"])
     major, minor = map(int, manifest["torch"].split("."))
@@ -85,6 +83,7 @@ def standalone_section(
     words.list_of(plan["numbers"], words.add)
     words.list_of(translator.recipes(), lambda row: words.list_of(row, words.add))
     words.list_of(translator.outputs(), words.add)
+    words.list_of(translator.writes(), lambda row: words.add(*row))
     words.list_of(translator.words, words.add)
     return words.content()
 
@@ -437,6 +436,16 @@ class _Translator:
                 case _:
                     recipes.append([5, 0])
         return recipes + more
+
+    def writes(self) -> list[tuple[int, int, int]]:
+        """Tensors that a call writes to: whether it is a weight, its number, and the output that is
+        the new value.
+        """
+        rows = []
+        for kind, number, output, _ in self._entry["writes"]:
+            is_weight = kind == "weight"
+            rows.append((int(is_weight), self.inputs[number][1] if is_weight else number, output))
+        return rows
 
     def outputs(self) -> list[int]:
         """The recipes of the tensors in the result, in order. Raises: NotStandalone."""

@@ -1,7 +1,8 @@
-"""Schedule and kernels to wrapper lines; a memory pass over them; one emitter a target."""
+"""Schedule and kernels to wrapper lines; a memory pass over them; one emitter a target. That of
+C++, `cpp`, is imported where it is asked for.
+"""
 
 from fusewright.wrapper.blocks import Flow, alone, with_blocks
-from fusewright.wrapper.cpp import CppModule, NoCpp, emit_cpp
 from fusewright.wrapper.fx_graph import emit_fx, fused_examples
 from fusewright.wrapper.generate import generate_lines
 from fusewright.wrapper.instrument import instrument
@@ -10,12 +11,9 @@ from fusewright.wrapper.native import pack_native
 from fusewright.wrapper.python import PythonModule, emit_module, emit_python
 
 __all__ = [
-    "CppModule",
     "Flow",
-    "NoCpp",
     "PythonModule",
     "alone",
-    "emit_cpp",
     "emit_fx",
     "emit_module",
     "emit_python",

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "kernel_launch.h"
+#include "package_call.h"
 #include "package_plan.h"
 #include "package_torch.h"
 
@@ -25,25 +26,7 @@ const char *fusewright_package_input_name(const FusewrightPackage *package, size
 
 /* A call --------------------------------------------------------------------------------------- */
 
-typedef struct {
-    AtenTensorHandle tensor; /* owned */
-    int64_t number;
-} Slot;
-
-typedef struct {
-    const FusewrightPackage *package;
-    Slot *slots;
-    int64_t *numbers;
-    int64_t *scratch;
-    AtenTensorHandle *leaves; /* owned */
-    int64_t *readings;
-    AtenTensorHandle *returned; /* borrowed from slots or weights, while they live */
-    int64_t returned_count;
-    char *message;
-    size_t message_size;
-} Call;
-
-static bool refuse(Call *call, const char *format, ...)
+bool package_refuse(Call *call, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
@@ -74,10 +57,10 @@ static bool check_leaf(Call *call, int64_t position, AtenTensorHandle given)
     if (given == NULL || torch.get_dim(given, &dims) != 0 || torch.get_dtype(given, &dtype) != 0 ||
         torch.get_device_type(given, &device) != 0 || torch.get_sizes(given, &sizes) != 0 ||
         torch.get_strides(given, &strides) != 0) {
-        return refuse(call, "input %s is no tensor in memory", leaf->name);
+        return package_refuse(call, "input %s is no tensor in memory", leaf->name);
     }
     if (dtype != leaf->dtype || device != CPU) {
-        return refuse(call, "input %s is of another type, or on another device", leaf->name);
+        return package_refuse(call, "input %s is of another type, or on another device", leaf->name);
     }
     bool has_sizes = dims == leaf->dims, has_strides = true;
     int64_t step = 1;
@@ -88,24 +71,24 @@ static bool check_leaf(Call *call, int64_t position, AtenTensorHandle given)
         step *= sizes[i];
     }
     if (!has_sizes) {
-        return refuse(call, "input %s has another size than the package was made for", leaf->name);
+        return package_refuse(call, "input %s has another size than the package was made for", leaf->name);
     }
     if (has_strides || step == 0) {
         return torch.new_handle(given, &call->leaves[position]) == 0 ||
-               refuse(call, "there is no memory for input %s", leaf->name);
+               package_refuse(call, "there is no memory for input %s", leaf->name);
     }
     int64_t *planned = call->scratch, next = 1;
     for (int64_t i = dims - 1; i >= 0; i--) {
         planned[i] = leaf->is_contiguous ? next : leaf->strides[i];
         next *= sizes[i];
         if (planned[i] == ANY) {
-            return refuse(call, "input %s is laid out in another way", leaf->name);
+            return package_refuse(call, "input %s is laid out in another way", leaf->name);
         }
     }
     return (torch.empty_strided(dims, sizes, planned, dtype, CPU, 0, &call->leaves[position]) ==
                 0 &&
             torch.copy(call->leaves[position], given, 0) == 0) ||
-           refuse(call, "there is no memory for input %s", leaf->name);
+           package_refuse(call, "there is no memory for input %s", leaf->name);
 }
 
 enum { PUSH_READING, PUSH_NUMBER, DO_ADD, DO_MULTIPLY, DO_DIVIDE, DO_REMAINDER, DO_MIN, DO_MAX };
@@ -174,7 +157,7 @@ static bool check_relations(Call *call)
         int64_t *extents;
         AtenTensorHandle tensor = call->leaves[reading[0]];
         if ((reading[2] ? torch.get_strides : torch.get_sizes)(tensor, &extents) != 0) {
-            return refuse(call, "the sizes of an input cannot be read");
+            return package_refuse(call, "the sizes of an input cannot be read");
         }
         call->readings[i] = extents[reading[1]];
     }
@@ -186,7 +169,7 @@ static bool check_relations(Call *call)
                       : relation->kind == 1 ? difference != 0
                                             : difference >= 0);
         if (!holds) {
-            return refuse(call, "the package was made for %s", relation->words);
+            return package_refuse(call, "the package was made for %s", relation->words);
         }
     }
     return true;
@@ -211,7 +194,7 @@ static bool take_inputs(Call *call, const AtenTensorHandle *given)
         }
         AtenTensorHandle tensor = kind == FROM_LEAF ? call->leaves[index] : package->weights[index];
         if (torch.new_handle(tensor, &call->slots[i].tensor) != 0) {
-            return refuse(call, "there is no memory");
+            return package_refuse(call, "there is no memory");
         }
     }
     return true;
@@ -232,13 +215,13 @@ static bool combine(Call *call, const int64_t *operands, int64_t operation)
     int64_t *result = &call->numbers[operands[0]];
     switch (operation) {
     case DO_ADD:
-        return !__builtin_add_overflow(left, right, result) || refuse(call, "a size is too large");
+        return !__builtin_add_overflow(left, right, result) || package_refuse(call, "a size is too large");
     case DO_MULTIPLY:
-        return !__builtin_mul_overflow(left, right, result) || refuse(call, "a size is too large");
+        return !__builtin_mul_overflow(left, right, result) || package_refuse(call, "a size is too large");
     case DO_DIVIDE:
     case DO_REMAINDER:
         if (right == 0) {
-            return refuse(call, "a size is divided by zero");
+            return package_refuse(call, "a size is divided by zero");
         }
         *result = divided(left, right, operation == DO_REMAINDER);
         return true;
@@ -294,7 +277,7 @@ static bool read_extent(Call *call, const int64_t *operands,
     int64_t dims, *extents;
     if (tensor == NULL || torch.get_dim(tensor, &dims) != 0 || operands[2] < 0 ||
         operands[2] >= dims || read(tensor, &extents) != 0) {
-        return refuse(call, "a tensor has no such dimension");
+        return package_refuse(call, "a tensor has no such dimension");
     }
     call->numbers[operands[0]] = extents[operands[2]];
     return true;
@@ -317,7 +300,7 @@ static bool op_allocate(Call *call, const int64_t *operands)
     gather(call, operands + 3, 2 * dims);
     if (torch.empty_strided(dims, call->scratch, call->scratch + dims, (int32_t)operands[1], CPU,
                             0, &tensor) != 0) {
-        return refuse(call, "there is no memory for a tensor");
+        return package_refuse(call, "there is no memory for a tensor");
     }
     set_slot(call, operands[0], tensor);
     return true;
@@ -338,7 +321,7 @@ static bool op_reinterpret(Call *call, const int64_t *operands)
     gather(call, operands + 3, 2 * dims);
     if (source == NULL || torch.reinterpret(source, dims, call->scratch, call->scratch + dims,
                                             offset, &tensor) != 0) {
-        return refuse(call, "memory cannot be seen through another layout");
+        return package_refuse(call, "memory cannot be seen through another layout");
     }
     set_slot(call, operands[0], tensor);
     return true;
@@ -352,7 +335,7 @@ static bool op_place(Call *call, const int64_t *operands)
     gather(call, operands + 5, 2 * dims);
     if (arena == NULL || torch.place_in(arena, operands[3], (int32_t)operands[2], dims,
                                         call->scratch, call->scratch + dims, &tensor) != 0) {
-        return refuse(call, "a buffer cannot be placed in its arena");
+        return package_refuse(call, "a buffer cannot be placed in its arena");
     }
     set_slot(call, operands[0], tensor);
     return true;
@@ -374,7 +357,7 @@ static bool op_launch(Call *call, const int64_t *operands)
     for (int64_t i = 0; i < tensors; i++) {
         AtenTensorHandle tensor = tensor_at(call, places[i]);
         if (tensor == NULL || torch.get_data_ptr(tensor, &arguments[i]) != 0) {
-            return refuse(call, "%s: an argument has no data in memory", kernel->name);
+            return package_refuse(call, "%s: an argument has no data in memory", kernel->name);
         }
     }
     for (int64_t i = 0; i < numbers; i++) {
@@ -383,14 +366,14 @@ static bool op_launch(Call *call, const int64_t *operands)
     int64_t units = call->numbers[sizes[numbers]], grain = sizes[numbers + 1];
     int64_t fault = kernel_launch(kernel->function, arguments, units, grain);
     return fault == 0 ||
-           refuse(call, fault == INDEX_OUT_OF_RANGE ? "index out of range in compiled kernel %s"
+           package_refuse(call, fault == INDEX_OUT_OF_RANGE ? "index out of range in compiled kernel %s"
                                                     : "division by zero in compiled kernel %s",
                   kernel->name);
 }
 
 static bool multiplied(Call *call, int32_t refusal)
 {
-    return refusal == 0 || refuse(call, "torch refuses a product of these matrices");
+    return refusal == 0 || package_refuse(call, "torch refuses a product of these matrices");
 }
 
 static bool op_mm(Call *call, const int64_t *o)
@@ -414,7 +397,7 @@ static bool op_addmm(Call *call, const int64_t *o)
 static bool op_copy(Call *call, const int64_t *operands)
 {
     return torch.copy(tensor_at(call, operands[0]), tensor_at(call, operands[1]), 0) == 0 ||
-           refuse(call, "a tensor cannot be copied");
+           package_refuse(call, "a tensor cannot be copied");
 }
 
 static bool op_ensure_layout(Call *call, const int64_t *operands)
@@ -428,7 +411,7 @@ static bool op_ensure_layout(Call *call, const int64_t *operands)
         torch.get_dtype(tensor, &dtype) != 0 || dtype != operands[1] ||
         torch.get_sizes(tensor, &sizes) != 0 || memcmp(sizes, call->scratch, bytes) != 0 ||
         torch.get_strides(tensor, &strides) != 0) {
-        return refuse(call, "a library call returned another tensor than was compiled for");
+        return package_refuse(call, "a library call returned another tensor than was compiled for");
     }
     bool is_same = true;
     for (int64_t i = 0; i < dims; i++) {
@@ -440,7 +423,7 @@ static bool op_ensure_layout(Call *call, const int64_t *operands)
     if (torch.empty_strided(dims, call->scratch, call->scratch + dims, dtype, CPU, 0, &planned) !=
             0 ||
         torch.copy(planned, tensor, 0) != 0) {
-        return refuse(call, "there is no memory for a tensor");
+        return package_refuse(call, "there is no memory for a tensor");
     }
     set_slot(call, operands[0], planned);
     return true;
@@ -519,7 +502,7 @@ static bool op_dispatch(Call *call, const int64_t *operands)
         stack[i] = next_argument(call, &at);
     }
     if (torch.dispatch(operation->name, operation->overload, stack) != 0) {
-        return refuse(call, "%s.%s failed", operation->name, operation->overload);
+        return package_refuse(call, "%s.%s failed", operation->name, operation->overload);
     }
     for (int64_t i = 0; i < results; i++) {
         AtenTensorHandle tensor = (AtenTensorHandle)(uintptr_t)stack[i];
@@ -606,7 +589,7 @@ static bool give_outputs(Call *call, AtenTensorHandle *outputs)
             while (i-- > 0) {
                 torch.delete_tensor(outputs[i]);
             }
-            return refuse(call, "a result cannot be made");
+            return package_refuse(call, "a result cannot be made");
         }
     }
     return true;
@@ -630,11 +613,12 @@ int fusewright_package_run(const FusewrightPackage *package, const AtenTensorHan
         memcpy(call.numbers, package->numbers, numbers * sizeof(int64_t));
         bool had_grad = torch.grad_mode_is_enabled();
         torch.grad_mode_set_enabled(false);
-        is_done = take_inputs(&call, inputs) && run_operations(&call) &&
+        is_done = take_inputs(&call, inputs) && package_check_writes(&call, inputs) &&
+                  run_operations(&call) && package_write_values(&call, inputs) &&
                   give_outputs(&call, outputs);
         torch.grad_mode_set_enabled(had_grad);
     } else {
-        refuse(&call, "there is no memory for a call");
+        package_refuse(&call, "there is no memory for a call");
     }
     for (size_t i = 0; call.slots != NULL && i < slots; i++) {
         if (call.slots[i].tensor != NULL) {

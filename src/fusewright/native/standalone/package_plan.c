@@ -185,6 +185,13 @@ static void read_rest(Reader *reader)
     }
     package->output_count = read_count(reader, 1);
     package->outputs = read_words(reader, package->output_count);
+    package->write_count = read_count(reader, 3);
+    package->writes = allocate_items(reader, package->write_count, sizeof(Write));
+    for (int64_t i = 0; i < package->write_count && !reader->failed; i++) {
+        package->writes[i].is_weight = read_word(reader) != 0;
+        package->writes[i].index = read_word(reader);
+        package->writes[i].output = read_word(reader);
+    }
     package->word_count = read_count(reader, 1);
     package->words = read_words(reader, package->word_count);
     if (!reader->failed && package->slot_count < package->input_count) {
@@ -376,6 +383,11 @@ static void check_references(Reader *reader)
     for (int64_t i = 0; i < package->output_count; i++) {
         is_right = is_right && is_recipe(package, package->outputs[i], 0);
     }
+    for (int64_t i = 0; i < package->write_count; i++) {
+        const Write *write = &package->writes[i];
+        int64_t count = write->is_weight ? package->weight_count : package->leaf_count;
+        is_right = is_right && is_within(write->index, count) && write->output >= 0;
+    }
     if (!is_right) {
         package_fail(reader, "its plan refers to what it has not");
     }
@@ -485,6 +497,7 @@ void fusewright_package_free(FusewrightPackage *package)
     free(package->kernels);
     free(package->operators);
     free((void *)package->recipes);
+    free(package->writes);
     free(package->path);
     free(package);
 }

@@ -29,6 +29,13 @@ typedef struct {
     const int64_t *code; /* pairs, in postfix order */
 } Relation;
 
+/* A tensor that a call writes to, and the output that is its new value. */
+typedef struct {
+    bool is_weight;
+    int64_t index; /* of a leaf or weight */
+    int64_t output;
+} Write;
+
 typedef struct {
     KernelFunction function;
     const char *name;
@@ -46,6 +53,7 @@ struct FusewrightPackage {
     char *path;
     int64_t leaf_count, reading_count, relation_count, weight_count, input_count, slot_count;
     int64_t number_count, kernel_count, operator_count, recipe_count, output_count, word_count;
+    int64_t write_count;
     Leaf *leaves;
     const int64_t *readings; /* leaf, dimension, whether it is a stride */
     Relation *relations;
@@ -56,6 +64,7 @@ struct FusewrightPackage {
     Operator *operators;
     const int64_t **recipes;
     const int64_t *outputs;
+    Write *writes;
     const int64_t *words; /* the operations */
 };
 

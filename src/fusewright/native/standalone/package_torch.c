@@ -18,6 +18,7 @@ static const struct {
     {"aoti_torch_get_storage_offset", &torch.get_offset, true},
     {"aoti_torch_get_dtype", &torch.get_dtype, true},
     {"aoti_torch_get_device_type", &torch.get_device_type, true},
+    {"aoti_torch_dtype_element_size", &torch.element_size, true},
     {"aoti_torch_empty_strided", &torch.empty_strided, true},
     {"aoti_torch__reinterpret_tensor", &torch.reinterpret, true},
     {"aoti_torch__alloc_from_pool", &torch.place_in, true},

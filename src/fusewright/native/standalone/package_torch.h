@@ -22,6 +22,7 @@ typedef struct {
     int32_t (*get_offset)(AtenTensorHandle, int64_t *);
     int32_t (*get_dtype)(AtenTensorHandle, int32_t *);
     int32_t (*get_device_type)(AtenTensorHandle, int32_t *);
+    size_t (*element_size)(int32_t);
     int32_t (*empty_strided)(int64_t, const int64_t *, const int64_t *, int32_t, int32_t, int32_t,
                              AtenTensorHandle *);
     int32_t (*reinterpret)(AtenTensorHandle, int64_t, const int64_t *, const int64_t *, int64_t,
