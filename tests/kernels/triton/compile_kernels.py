@@ -1,7 +1,9 @@
-"""`python -m tests.kernels.triton.compile_kernels [--all]`: compile Triton kernels to cubins.
+"""Compile Triton kernels to cubins: `python -m tests.kernels.triton.compile_kernels
+[--all | --configurations [WORD]]`
 
 Compiles a kernel of every kind of body for an H100 (sm_90), which needs no GPU; with `--all`, every
-operation too. Prints one line a kernel, and ends with 1 if one did not compile.
+operation too; with `--configurations`, all that tuning tries, of the cases that have the word in
+their name. Prints one line a kernel, and ends with 1 if one did not compile.
 """
 
 from __future__ import annotations
@@ -10,15 +12,18 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from fusewright.context import CompileContext
-from fusewright.ir.canonical import canonical_group, canonical_names
+from fusewright.ir.canonical import CanonicalNames, canonical_group, canonical_names
 from fusewright.ir.group import Group
 from fusewright.ir.parse import parse_program
-from fusewright.kernels.triton import TritonKernel, configuration_of, write
+from fusewright.kernels.triton import Configuration, TritonKernel, configuration_of, write
+from fusewright.kernels.triton.axis_form import CannotRecompute
+from fusewright.kernels.triton.configurations import configurations
 from fusewright.runtime.triton_compiler import SCRATCH, compile_kernel, parameter_count
 from fusewright.schedule import schedule
 from tests.golden import read_cases
@@ -28,14 +33,17 @@ CASES = Path(__file__).parent / "cases" / "sources.txt"
 ARCHITECTURE = 90
 
 
-def kernels(text: str, persistent: bool | None) -> Iterator[TritonKernel]:
-    """The kernels of a program's groups."""
+def groups(text: str) -> Iterator[tuple[Group, CanonicalNames]]:
+    """The groups of a program, under canonical names."""
     for step in schedule(parse_program(text), CompileContext()).works:
         assert isinstance(step, Group)
         names = canonical_names(step)
-        sizes = tuple(canonical for canonical, _ in names.sizes)
-        own = canonical_group(step, names)
-        yield write(own, names.arguments, sizes, configuration_of(own, persistent))
+        yield canonical_group(step, names), names
+
+
+def written(group: Group, names: CanonicalNames, configuration: Configuration) -> TritonKernel:
+    sizes = tuple(canonical for canonical, _ in names.sizes)
+    return write(group, names.arguments, sizes, configuration)
 
 
 def work(everything: bool) -> Iterator[tuple[str, TritonKernel]]:
@@ -46,10 +54,21 @@ def work(everything: bool) -> Iterator[tuple[str, TritonKernel]]:
     seen: set[str] = set()
     for name, text in texts:
         for persistent in (None, False) if everything else (None,):
-            for kernel in kernels(text, persistent):
+            for group, names in groups(text):
+                kernel = written(group, names, configuration_of(group, persistent))
                 if kernel.source not in seen:
                     seen.add(kernel.source)
                     yield name, kernel
+
+
+def tried(word: str) -> Iterator[tuple[str, TritonKernel]]:
+    """All that tuning tries of the cases that have a word in their name."""
+    for case in read_cases(CASES):
+        for group, names in groups(case.input) if word in case.name else ():
+            for configuration in configurations(group):
+                with suppress(CannotRecompute):
+                    kernel = written(group, names, configuration)
+                    yield f"{case.name}, {configuration.words}", kernel
 
 
 def why_not_used(kernel: TritonKernel, compiled: Any) -> str | None:
@@ -67,10 +86,10 @@ def why_not_used(kernel: TritonKernel, compiled: Any) -> str | None:
     return f"it asks for {', '.join(wanted)}" if wanted else None
 
 
-def main(everything: bool) -> int:
+def main(kernels: Iterable[tuple[str, TritonKernel]]) -> int:
     failures = 0
     with tempfile.TemporaryDirectory() as folder:
-        for name, kernel in work(everything):
+        for name, kernel in kernels:
             start = time.perf_counter()
             try:
                 compiled = compile_kernel(
@@ -80,6 +99,7 @@ def main(everything: bool) -> int:
                     Path(folder),
                     architecture=ARCHITECTURE,
                     warps=kernel.warps,
+                    stages=kernel.stages,
                     debug=kernel.checks_bounds,
                 )
             except Exception as error:
@@ -96,4 +116,5 @@ def main(everything: bool) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main("--all" in sys.argv[1:]))
+    flag, word = (*sys.argv[1:], "", "")[:2]
+    sys.exit(main(tried(word) if flag == "--configurations" else work(flag == "--all")))

@@ -25,6 +25,7 @@ def launcher(folder: Path) -> launching.Launcher:
             folder,
             architecture=10 * major + minor,
             warps=kernel.warps,
+            stages=kernel.stages,
             debug=kernel.checks_bounds,
         )
         compiled[(count, 1, 1)](*arguments)

@@ -9,7 +9,14 @@ from typing import Final
 from fusewright.ir.group import Group
 from fusewright.ir.kernel import STAGES
 from fusewright.kernels.triton.products import product_configurations, product_of
-from fusewright.kernels.triton.tiling import Configuration, TileAxis, Tiling, tile, warps_of
+from fusewright.kernels.triton.tiling import (
+    Configuration,
+    TileAxis,
+    Tiling,
+    tile,
+    warps_for,
+    warps_of,
+)
 from fusewright.records import replace
 
 LARGEST_TILE: Final = 1 << 14
@@ -88,21 +95,19 @@ def _of_rows(group: Group, first: Configuration) -> Iterator[Configuration]:
     if held.persistent:
         length = max(axis.block for axis in held.inner if axis is not None)
         for rows in HELD_ROWS:
-            own = with_blocks(held, {x.name: rows})
             if rows * length <= LARGEST_TILE:
-                yield from _with_warps(first, own, rows * length)
+                yield from _with_warps(first, with_blocks(held, {x.name: rows}))
     if not walked.persistent:
         names = {axis.name for axis in walked.inner if axis is not None}
         for rows, block in WALKED:
             blocks = {x.name: rows, **dict.fromkeys(names, block)}
-            yield from _with_warps(first, with_blocks(walked, blocks), rows * block)
+            yield from _with_warps(first, with_blocks(walked, blocks))
 
 
-def _with_warps(first: Configuration, tiling: Tiling, elements: int) -> Iterator[Configuration]:
+def _with_warps(first: Configuration, tiling: Tiling) -> Iterator[Configuration]:
     """A tiling with as many warps as leave a thread eight elements, or sixteen."""
-    for each in (16, 8):
-        warps = max(1, min(16, elements // (32 * each)))
-        yield replace(first, tiling=tiling, warps=warps)
+    for elements_a_thread in (16, 8):
+        yield replace(first, tiling=tiling, warps=warps_for(tiling.elements, elements_a_thread))
 
 
 def with_blocks(tiling: Tiling, blocks: Mapping[str, int]) -> Tiling:

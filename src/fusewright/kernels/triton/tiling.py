@@ -122,6 +122,12 @@ class Tiling:
         return len(self.outer) + any(axis is not None for axis in self.inner)
 
     @property
+    def elements(self) -> int:
+        """Elements of the tile, in the stage that has most."""
+        inside = max((axis.block for axis in self.inner if axis is not None), default=1)
+        return prod(axis.block for axis in self.outer) * inside
+
+    @property
     def axes(self) -> tuple[TileAxis, ...]:
         """Every axis once, outer ones first."""
         inner = dict.fromkeys(axis for axis in self.inner if axis is not None)
@@ -149,12 +155,12 @@ def warps_of(tiling: Tiling) -> int:
     """Threads for the tile, in warps of 32: eight elements a thread, sixteen of larger tiles, so
     that more loads are on their way at a time, and reductions meet in fewer threads.
     """
-    elements = 1
-    for axis in tiling.outer:
-        elements *= axis.block
-    elements *= max((axis.block for axis in tiling.inner if axis is not None), default=1)
-    elements_a_lane = 8 if elements <= TILE else 16
-    return max(1, min(16, elements // (32 * elements_a_lane)))
+    return warps_for(tiling.elements, 8 if tiling.elements <= TILE else 16)
+
+
+def warps_for(elements: int, elements_a_thread: int) -> int:
+    """The warps that leave a thread so many elements, as far as a program may have them."""
+    return max(1, min(16, elements // (32 * elements_a_thread)))
 
 
 def tile(group: Group, persistent: bool | None = None) -> Tiling:
