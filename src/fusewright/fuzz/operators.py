@@ -283,7 +283,7 @@ VIEW_TEMPLATES: Final[Templates] = (
     "torch.atleast_3d({x})",
     "torch.ravel({x})",
     "{x:4}.contiguous(memory_format=torch.channels_last)",
-    "{x}.as_strided((2,), (1,))",
+    "{x:1+}.as_strided((2,), (1,))",
     "torch.real({x:f})",
     "{x:f}.view({x}.dtype)",
     "{x:f1+}.unflatten({dim}, (1, -1))",

@@ -76,12 +76,13 @@ def _key(request: CompileRequest) -> str:
 
 @cache
 def _compilers_identity() -> bytes:
-    """A text of all that decides the machine code beside the request: the compiler, and the
-    functions that kernels call.
+    """A text of all that decides the machine code beside the request: the compiler, how it is
+    called, and the functions that kernels call.
     """
-    functions = Path(__file__).with_name("triton_functions.py").read_bytes()
+    files = ("triton_functions.py", "triton_compiler.py")
+    sources = b"".join(Path(__file__).with_name(name).read_bytes() for name in files)
     settings = {
         name: value for name, value in os.environ.items() if name.startswith("TRITON_PTXAS")
     }
     version = importlib.metadata.version("triton")
-    return json.dumps([FORMAT, version, sorted(settings.items())]).encode() + functions
+    return json.dumps([FORMAT, version, sorted(settings.items())]).encode() + sources

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import triton
 from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource, CompiledKernel
+from triton.compiler import ASTSource, CompiledKernel, make_backend
 
 from fusewright.ir.kernel import STAGES
 from fusewright.runtime.cubins import CompileRequest
@@ -61,20 +62,47 @@ def compile_kernel(
     constants = {(function.arg_names.index(name),): size for name, size in blocks.items()}
     pointers = [place for place, kind in enumerate(signature.values()) if kind.startswith("*")]
     attributes = {(place,): [["tt.divisibility", 16]] for place in pointers if place < aligned}
-    return triton.compile(
+    target = GPUTarget("cuda", architecture, 32)
+    # Integers wrap around by design: only our own assertions are wanted. Products are rounded
+    # before they are added to, as eager's are: what is computed again has to be one number.
+    # Functions of the device library keep subnormal numbers, as those that eager calls do.
+    options = {
+        "num_warps": warps,
+        "num_stages": stages,
+        "debug": debug,
+        "sanitize_overflow": False,
+        "enable_fp_fusion": False,
+        "enable_reflect_ftz": False,
+    }
+    compiled = triton.compile(
         ASTSource(fn=function, signature=dict(signature), constexprs=constants, attrs=attributes),
-        target=GPUTarget("cuda", architecture, 32),
-        # Integers wrap around by design: only our own assertions are wanted. Products are rounded
-        # before they are added to, as eager's are: what is computed again has to be one number.
-        # Functions of the device library keep subnormal numbers, as those that eager calls do.
-        options={
-            "num_warps": warps,
-            "num_stages": stages,
-            "debug": debug,
-            "sanitize_overflow": False,
-            "enable_fp_fusion": False,
-            "enable_reflect_ftz": False,
-        },
+        target=target,
+        options=options,
+    )
+    assembly = without_packed_sums(compiled.asm["ptx"])
+    if assembly != compiled.asm["ptx"]:
+        backend = make_backend(target)
+        metadata = compiled.metadata._asdict()
+        code = backend.make_cubin(assembly, metadata, backend.parse_options(options), architecture)
+        compiled.asm["ptx"], compiled.asm["cubin"] = assembly, code
+    return compiled
+
+
+_PACKED_SUM = re.compile(r"\badd\.[su]16x2\s+(%\w+), (%\w+), (%\w+);")
+
+
+def without_packed_sums(assembly: str) -> str:
+    """PTX whose sums of two 16-bit integers in one register are two sums each.
+
+    LLVM packs what it has proved to be short, such as remainders of indices within a block; the
+    ptxas of CUDA 12.8 and 12.9 adds 0 to some of the pairs that are to have -1 added.
+    """
+    return _PACKED_SUM.sub(
+        "{ .reg .b16 %low, %high, %other_low, %other_high; "
+        r"mov.b32 {%low, %high}, \2; mov.b32 {%other_low, %other_high}, \3; "
+        "add.s16 %low, %low, %other_low; add.s16 %high, %high, %other_high; "
+        r"mov.b32 \1, {%low, %high}; }",
+        assembly,
     )
 
 

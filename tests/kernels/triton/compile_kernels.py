@@ -78,6 +78,8 @@ def why_not_used(kernel: TritonKernel, compiled: Any) -> str | None:
     """
     if flushing := set(re.findall(r"\S*(?<!\.approx)\.ftz\S*", compiled.asm["ptx"])):
         return f"subnormal numbers count as 0 in {', '.join(sorted(flushing))}"
+    if "add.s16x2" in compiled.asm["ptx"]:
+        return "it packs sums, which NVIDIA's assembler gets wrong"
     own = sum(kind != "constexpr" for _, kind in kernel.signature)
     hidden = parameter_count(compiled.asm["ptx"]) - own
     if not 0 <= hidden <= 8:
