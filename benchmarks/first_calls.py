@@ -6,15 +6,14 @@
 Each first call has a process of its own, which has run the model eagerly once, so that libraries
 are loaded and the GPU is awake. It is cold where all caches on disk are empty, Triton's too, and
 warm in a second process that finds what the first has kept. The time includes importing the
-compiler, whose bytecode is there as after an installation, and in training the first backward. For
-fusewright the stages of the warm call follow, and what is none of them. After `--seconds` nothing
-more is begun. The last lines are geometric means of our time by torch.compile's.
+compiler, and in training the first backward. For fusewright the stages of the warm call follow.
+After `--seconds` nothing more is begun. The last lines are geometric means of our time by
+torch.compile's.
 """
 
 from __future__ import annotations
 
 import argparse
-import compileall
 import json
 import math
 import os
@@ -36,7 +35,6 @@ from benchmarks.gpu_models import MODELS, build
 COLUMNS = (PEER, OURS)
 CACHES = ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "FUSEWRIGHT_CACHE_DIR")
 TEMPERATURES = ("cold", "warm")
-SOURCE = Path(__file__).parents[1] / "src" / "fusewright"
 PATIENCE = 300.0
 """Seconds that one process may take."""
 
@@ -58,7 +56,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("no CUDA device")
         return 1
     begin = time.perf_counter()
-    compileall.compile_dir(SOURCE, quiet=1)
     print(f"seconds of first calls, {torch.cuda.get_device_name()}, torch {torch.__version__}")
     print(f"{'':20}" + "".join(f"{f'{c} {t}':>20}" for c in options.columns for t in TEMPERATURES))
     ratios: dict[str, list[float]] = {temperature: [] for temperature in TEMPERATURES}
@@ -128,24 +125,19 @@ def first_call(name: str, mode: str, column: str) -> dict[str, Any]:
     torch.cuda.synchronize()
     start = time.perf_counter()
     call = compiled(column, module, "default")
-    imported = time.perf_counter()
     one_call(call, module, inputs, mode)()
     torch.cuda.synchronize()
     seconds = time.perf_counter() - start
-    if column != OURS:
-        return {"seconds": seconds}
-    stages = {"import": imported - start, **stages_of(call)}
-    return {"seconds": seconds, "stages": {**stages, "other": seconds - sum(stages.values())}}
+    return {"seconds": seconds, "stages": stages_of(call) if column == OURS else {}}
 
 
 def stages_of(call: Any) -> dict[str, float]:
-    """Seconds by stage, of the backward half too."""
+    """Seconds by stage, forward and backward together."""
     import fusewright
 
     explanation = fusewright.explain(call).history
     assert explanation is not None
     stages = dict(explanation.stage_seconds)
-    stages.pop("backward", None)  # its own stages follow
     for graph in explanation.graphs:
         if graph.backward is not None:
             stages |= {f"backward {k}": v for k, v in graph.backward.stage_seconds.items()}

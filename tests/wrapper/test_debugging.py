@@ -166,8 +166,8 @@ from fusewright.records import replace
 
 define = pipeline.define_kernels
 
-def planted(*arguments):
-    kernels = define(*arguments)
+def planted(*arguments, **keywords):
+    kernels = define(*arguments, **keywords)
     def changed(kernel):
         if "exp" not in kernel.name:
             return kernel

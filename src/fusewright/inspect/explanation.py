@@ -30,6 +30,7 @@ from fusewright.events import (
     RanEagerly,
     Recompiled,
 )
+from fusewright.inspect.choices import ChoiceReport, choice_reports
 from fusewright.inspect.tuning import TuningReport, tuning_report
 from fusewright.ir.lines import CallUserTriton, EnsureLayout
 from fusewright.records import field, record
@@ -263,6 +264,9 @@ class Explanation:
     tuning: TuningReport | None = None
     """What tuning ahead of time chose; None where nothing was tuned."""
 
+    choices: tuple[ChoiceReport, ...] = ()
+    """The choices among kernels that first calls made, or will make."""
+
     result: Any = field(default=None, repr=False)
     """The result of the call."""
 
@@ -304,6 +308,9 @@ class Explanation:
             self._time_lines(),
             [str(times) for times in self.call_times],
             [str(self.tuning)] if self.tuning is not None else [],
+            ["chosen by measuring:", *(f"  {choice}" for choice in self.choices)]
+            if self.choices
+            else [],
         )
         return "\n\n".join("\n".join(lines) for lines in sections if lines)
 
@@ -381,6 +388,7 @@ def explain_compiler(compiler: Compiler, function: str, result: Any = None) -> E
         least_bytes=least,
         call_times=_call_times(compiler),
         tuning=tuning_report(compilations),
+        choices=choice_reports(compilations),
         result=result,
         compilations=compilations,
     )

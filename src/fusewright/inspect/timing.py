@@ -52,7 +52,8 @@ def time_graph(compiled: CompiledGraph, repeats: int = REPEATS) -> tuple[float, 
     moved: dict[str, int] = {}
     for launch in compiled.record.launches:
         of_launch = launch.bytes_read + launch.bytes_written
-        moved[launch.kernel] = moved.get(launch.kernel, 0) + of_launch
+        name = launch.choice if launch.choice in kernels else launch.kernel
+        moved[name] = moved.get(name, 0) + of_launch
     return measured.seconds, _parts(measured, moved)
 
 

@@ -56,7 +56,8 @@ class Way:
     """Buffers that the parts hand to each other."""
 
 
-def _one_way(group: Group) -> Sequence[Way]:
+def one_way(group: Group) -> Sequence[Way]:
+    """No ways among which measuring would have to choose."""
     return ()
 
 
@@ -90,7 +91,7 @@ class KernelLanguage:
     the library.
     """
 
-    ways: Callable[[Group], Sequence[Way]] = _one_way
+    ways: Callable[[Group], Sequence[Way]] = one_way
     """The ways to do the work of a group under canonical names, of which `write` is the first,
     where it is not clear that this is the fastest; none where it is.
     """

@@ -89,7 +89,7 @@ class _Splitter:
         self.before: list[Stage] = []
         """Stages that give the scalars that later ones read."""
 
-        self.is_first = _across(group)
+        self.is_first = is_across(group)
         """Whether the loop over chunks is the outermost: results lie next to each other along the
         others.
         """
@@ -314,7 +314,7 @@ def _moved_back(group: Group) -> bool:
     return False
 
 
-def _across(group: Group) -> bool:
+def is_across(group: Group) -> bool:
     """Whether rows lie across memory: its elements are next to each other along an outer loop."""
     loads = [value for value in _values(group.stages) if isinstance(value, Load)]
     inner = {symbol for stage in group.stages for symbol in stage.inner}

@@ -10,7 +10,7 @@ from fusewright.config import Options
 from fusewright.errors import UnsupportedOperator
 from fusewright.ir.limits import PLAIN, Limits, cpu_limits
 from fusewright.kernels import llvm, triton
-from fusewright.kernels.language import KernelLanguage
+from fusewright.kernels.language import KernelLanguage, one_way
 from fusewright.records import record
 from fusewright.runtime import cuda
 from fusewright.runtime.llvm_engine import cpu_target
@@ -36,15 +36,16 @@ def _llvm(options: Options) -> KernelLanguage:
     name = options.kernel_target
     cpu = cpu_target(name)
     limits = PLAIN
+    has_choices = options.has_choices_on("cpu")
     if cpu.vector_bytes:
-        limits = cpu_limits(cpu.library_types, has_choices=options.has_choices_on("cpu"))
+        limits = cpu_limits(cpu.library_types, has_choices=has_choices)
     return KernelLanguage(
         name="cpu",
         write=functools.partial(llvm.write, target=cpu),
         load=loader_of("cpu"),
         candidates=functools.partial(llvm.candidates, target=cpu),
         products=llvm.PRODUCT_TYPES if cpu.vector_bytes else frozenset(),
-        ways=functools.partial(llvm.ways, target=cpu, limits=limits),
+        ways=functools.partial(llvm.ways, target=cpu, limits=limits) if has_choices else one_way,
         limits=limits,
         target="" if name == "auto" else name,
     )
@@ -52,13 +53,16 @@ def _llvm(options: Options) -> KernelLanguage:
 
 def _triton(options: Options) -> KernelLanguage:
     """Triton source, which is compiled for the GPU that it is launched on."""
+    has_choices = options.has_choices_on("cuda")
+    limits = triton.limits(has_choices=has_choices)
     return KernelLanguage(
         name="triton",
         write=triton.write_work,
         load=loader_of("triton"),
         candidates=triton.candidates,
         products=triton.PRODUCT_TYPES,
-        limits=triton.LIMITS,
+        ways=functools.partial(triton.ways, limits=limits) if has_choices else one_way,
+        limits=limits,
     )
 
 

@@ -27,6 +27,7 @@ from fusewright.ir.lines import (
 from fusewright.ir.neutral import NEUTRAL_ELEMENTS
 from fusewright.kernels.analysis import rows_of
 from fusewright.kernels.language import Way
+from fusewright.kernels.split_groups import is_across
 from fusewright.records import replace
 
 Define = Callable[[Group, Way], tuple[Kernel, Launch]]
@@ -83,7 +84,9 @@ def call_choice(choice: DefineChoice, group: Group, names: CanonicalNames) -> Ca
 def is_left_open(group: Group, ways: Sequence[Way], limits: Limits) -> bool:
     """Whether scheduling left a group whole, though few rows are long, and it cannot be cut now."""
     rows, length = rows_of(group)
-    if rows >= limits.reductions or not limits.leaves_open(rows, length):
+    lanes = limits.lanes if is_across(group) else 1
+    tiles = -(-rows // lanes)
+    if tiles >= limits.reductions or not limits.leaves_open(tiles, length * lanes):
         return False
     kinds = {a.kind for stage in group.stages for a in stage.actions if isinstance(a, Reduce)}
     return bool(kinds & set(NEUTRAL_ELEMENTS)) and all(len(way.parts) == 1 for way in ways)

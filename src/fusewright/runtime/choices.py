@@ -32,18 +32,27 @@ Way = Callable[..., object]
 FILES: Final = KeptFiles("choices", ".json")
 """What won in earlier processes."""
 
-ROUNDS: Final = 7, 100
+ROUNDS: Final = 9, 100
 """How often alternatives are timed, at least and at most; the shortest time counts."""
 
-FIRST_ROUNDS: Final = 2
+FIRST_ROUNDS: Final = 6
 HOPELESS: Final = 2.0
 """An alternative that took so many times the shortest time in the first rounds is timed no more."""
 
-SECONDS: Final = 4e-3
+SECONDS: Final = 10e-3
 """How long alternatives are timed together, about, where they need not be timed more often."""
 
+CLOCK_SECONDS: Final = 1e-5
+MOST_TOGETHER: Final = 16
+"""So many short runs are timed together on a CPU, at most, and for about so long."""
+
 BATCH_SECONDS: Final = 1e-4
-"""How long launches on a GPU are timed together, about: an event is a few µs inexact."""
+"""How long runs on a GPU are timed together, about: an event is a few µs inexact."""
+
+MOST_RECORDED: Final = 32
+
+GAIN: Final = 0.02
+"""By which part another alternative than the first has to be faster, else noise would decide."""
 
 NOW_UNDECIDED: Final = -1
 """The section of the first alternative, for a call that decides nothing."""
@@ -161,7 +170,7 @@ class Choice:
             keep_decision(key, self.names, decision)
         if self.settings.table:
             _write_row(self.settings.table, self.name, self.names, decision)
-        log_text("choices", lambda: f"{self.name}: {told(self.names, decision)}")
+        log_text("choices", lambda: f"{self.name}: {self.names[decision.winner]} of {decision}")
 
     def _measured(
         self, tensors: Sequence[torch.Tensor], sizes: Sequence[int], device: torch.device
@@ -183,8 +192,10 @@ class Choice:
             reason = f"{type(failure).__name__}: {failure}".partition("\n")[0]
             warn(f"{self.name} is computed without its alternative {self.names[number]}: {reason}")
         times = dict(zip(runs, time_runs(list(runs.values()), device), strict=True))
+        best = min(times, key=lambda number: (times[number], number))
+        is_gain = 0 not in times or times[best] < (1 - GAIN) * times[0]
         return Decision(
-            winner=min(times, key=lambda number: (times[number], number)),
+            winner=best if is_gain else 0,
             seconds=tuple(times.get(number) for number in range(len(self._ways))),
             sizes=tuple(sizes),
         )
@@ -251,7 +262,7 @@ def time_runs(runs: Sequence[Callable[[], object]], device: torch.device) -> lis
     """The shortest time of each, in seconds. Each has run before. They take turns, so that what
     else the machine does meets all alike. Tests put another function in place of it.
     """
-    timed = _gpu_timer(device) if device.type == "cuda" else _seconds
+    timed = _gpu_timer(device) if device.type == "cuda" else _cpu_timer()
     times = [timed(run) for run in runs]
     fewest, most = ROUNDS
     began, count = time.perf_counter(), 1
@@ -265,33 +276,69 @@ def time_runs(runs: Sequence[Callable[[], object]], device: torch.device) -> lis
     return times
 
 
-def _seconds(run: Callable[[], object]) -> float:
-    begin = time.perf_counter()
-    run()
-    return time.perf_counter() - begin
+def _cpu_timer() -> Callable[[Callable[[], object]], float]:
+    """Takes the time of one run; of several short ones together, beside which the clock is slow."""
+    counts: dict[int, int] = {}
+
+    def timed(run: Callable[[], object]) -> float:
+        count = counts.get(id(run), 1)
+        begin = time.perf_counter()
+        for _ in range(count):
+            run()
+        seconds = (time.perf_counter() - begin) / count
+        counts.setdefault(id(run), max(1, min(MOST_TOGETHER, int(CLOCK_SECONDS / seconds))))
+        return seconds
+
+    return timed
 
 
 def _gpu_timer(device: torch.device) -> Callable[[Callable[[], object]], float]:
-    """Takes the time of one launch among many, by events on the current stream."""
+    """Takes the time of one run among many, by events on the current stream. What can be recorded
+    is replayed as a CUDA graph, since the GPU would else wait for short kernels to be launched.
+    """
     stream = torch.cuda.current_stream(device)
-    counts: dict[int, int] = {}
+    batches: dict[int, tuple[Callable[[], object], int]] = {}
 
-    def batch(run: Callable[[], object], count: int) -> float:
+    def seconds(batch: Callable[[], object]) -> float:
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         begin.record(stream)
-        for _ in range(count):
-            run()
+        batch()
         end.record(stream)
         end.synchronize()
-        seconds: float = begin.elapsed_time(end) / 1e3
-        return seconds / count
+        taken: float = begin.elapsed_time(end) / 1e3
+        return taken
 
     def timed(run: Callable[[], object]) -> float:
-        if id(run) not in counts:
-            counts[id(run)] = max(1, min(64, int(BATCH_SECONDS / max(1e-7, batch(run, 2)))))
-        return batch(run, counts[id(run)])
+        if id(run) not in batches:
+            count = max(1, min(MOST_RECORDED, int(BATCH_SECONDS / max(1e-7, seconds(run)))))
+            batches[id(run)] = _recorded(run, count, stream), count
+        batch, count = batches[id(run)]
+        return seconds(batch) / count
 
     return timed
+
+
+def _recorded(
+    run: Callable[[], object], count: int, stream: torch.cuda.Stream
+) -> Callable[[], object]:
+    """The function that does so many runs: as one CUDA graph, or one behind the other where they
+    cannot be recorded.
+    """
+    side, graph = torch.cuda.Stream(stream.device), torch.cuda.CUDAGraph()
+    side.wait_stream(stream)
+    with torch.cuda.stream(side):
+        graph.capture_begin(capture_error_mode="thread_local")
+        try:
+            for _ in range(count):
+                run()
+        except Exception:
+            with suppress(RuntimeError):  # that the recording is broken is no news
+                graph.capture_end()
+            return lambda: [run() for _ in range(count)]
+        graph.capture_end()
+    stream.wait_stream(side)
+    replay: Callable[[], object] = graph.replay
+    return replay
 
 
 # What is kept -------------------------------------------------------------------------------------
@@ -342,21 +389,6 @@ def keep_decision(key: str, names: Sequence[str], decision: Decision) -> None:
         "winner": decision.winner,
     }
     FILES.write(key, json.dumps(content).encode())
-
-
-def told(names: Sequence[str], decision: Decision) -> str:
-    """`split 12.1 µs, looped 15.0 µs`: the winner first."""
-    order = sorted(range(len(names)), key=lambda number: number != decision.winner)
-    if decision.source == "forced":
-        return f"{names[decision.winner]} (forced)"
-    shown = [
-        f"{names[n]} {'failed' if seconds is None else f'{seconds * 1e6:.1f} µs'}"
-        for n in order
-        for seconds in [decision.seconds[n]]
-    ]
-    return ", ".join(shown) + (
-        " (timed by an earlier process)" if decision.source == "kept" else ""
-    )
 
 
 _WRITING: Final = threading.Lock()

@@ -13,7 +13,7 @@ from tests.kernels.triton import interpreter  # isort: skip - it has to come bef
 import fusewright
 from fusewright.backends.torch_dynamo import kernel_backend
 from fusewright.kernels import KernelLanguage
-from fusewright.kernels.triton import LIMITS, write_work
+from fusewright.kernels.triton import LIMITS, limits, ways, write_work
 from fusewright.runtime.cuda import TritonSource
 from fusewright.runtime.folders import generated_folder
 
@@ -40,4 +40,14 @@ def launch(kernel: Any, blocks: tuple[int, ...], *arguments: Any) -> None:
 
 
 language = KernelLanguage(name=NAME, write=write_work, load=load, limits=LIMITS)
+_CHOOSING = limits(has_choices=True)
+with_ways = KernelLanguage(
+    name=NAME,
+    write=write_work,
+    load=load,
+    ways=functools.partial(ways, limits=_CHOOSING),
+    limits=_CHOOSING,
+)
+"""The language in which several ways to do the same work are written."""
+
 fusewright.register_backend(kernel_backend(language), name=NAME)

@@ -8,6 +8,7 @@ from typing import Any
 
 from fusewright.compilation import Compilation
 from fusewright.events import BackendFailed, RanEagerly
+from fusewright.inspect.choices import ChoiceReport
 from fusewright.inspect.explanation import Explanation, GuardReport, shorten_paths
 from fusewright.inspect.machine import product_rate
 from fusewright.inspect.operations import operations_of_group
@@ -74,6 +75,9 @@ class KernelShown:
     """By file, line and its text: the operators that come from there."""
 
     modules: dict[str, None] = field(default_factory=dict)
+    choice: ChoiceReport | None = None
+    """The choice of which it was the first kernel."""
+
     operations: float = 0.0
     """Of matrix products in all launches."""
 
@@ -359,6 +363,7 @@ def _add_kernels(
 ) -> None:
     launches = iter(graph_record.launches)
     definitions = {kernel.name: kernel for kernel in graph_record.kernels}
+    choices = {choice.name: choice for choice in graph_record.choices}
     seen: set[str] = set()
     for step in graph_record.schedule.works:
         if not isinstance(step, Group):
@@ -372,6 +377,8 @@ def _add_kernels(
                 computes=step.name.replace("_", " "),
                 shapes=tuple(shape_of([buffer]) for buffer in step.writes),
             )
+        if launch.choice:
+            shown.choice = ChoiceReport.of(choices[launch.choice])
         shown.launches += 1
         shown.read += launch.bytes_read
         shown.written += launch.bytes_written
@@ -382,7 +389,7 @@ def _add_kernels(
             if origin.module_path:
                 shown.modules[origin.module_path] = None
         operations = operations_of_group(step, graph_record.program.hints)
-        part = timed.get(launch.kernel)
+        part = timed.get(launch.kernel) or timed.get(launch.choice)
         if part is not None and launch.kernel not in seen:
             seen.add(launch.kernel)
             shown.seconds = (shown.seconds or 0.0) + part.seconds

@@ -34,6 +34,9 @@ from fusewright.runtime.llvm_engine import CpuTarget
 
 __all__ = ["PRODUCT_TYPES", "Work", "candidates", "ways", "write"]
 
+SMALL: Final = 1 << 14
+"""Elements for which it does not matter how they are gone through."""
+
 NEAR: Final = 1.25
 """Two ways to lay a group over lanes whose costs differ by less are both worth measuring."""
 
@@ -69,7 +72,10 @@ def ways(group: Group, target: CpuTarget, limits: Limits) -> list[Way]:
     reduces = any(isinstance(a, Reduce) for stage in group.stages for a in stage.actions)
     if not reduces or matrix_product(group) is not None:
         return found
-    if limits.leaves_open(*rows_of(group)):
+    rows, length = rows_of(group)
+    if rows * length < SMALL:
+        return found
+    if limits.leaves_open(rows, length):
         split = split_group(group, limits.chunks)
         if split is not None:
             parts, temporaries = split.parts, split.temporaries

@@ -10,7 +10,7 @@ from fusewright.ir.index import Symbol
 from fusewright.ir.kernel import KernelArgument, TritonFacts
 from fusewright.ir.limits import Limits
 from fusewright.ir.text import commented_loops
-from fusewright.kernels.language import Candidate, Work
+from fusewright.kernels.language import Candidate, Way, Work
 from fusewright.kernels.triton.axis_form import CannotRecompute, axis_stages
 from fusewright.kernels.triton.configurations import configuration_of, configurations
 from fusewright.kernels.triton.emit import KernelWriter, TritonKernel, write_kernel
@@ -24,6 +24,8 @@ from fusewright.kernels.triton.tiling import (
     scanned_rows,
     tile,
 )
+from fusewright.kernels.triton.ways import is_open, ways_to_reduce
+from fusewright.records import replace
 
 __all__ = [
     "LIMITS",
@@ -34,6 +36,7 @@ __all__ = [
     "candidates",
     "configuration_of",
     "tile",
+    "ways",
     "write",
     "write_work",
 ]
@@ -76,6 +79,11 @@ reads it does some twenty operations.
 """
 
 
+def limits(*, has_choices: bool) -> Limits:
+    """The limits of a GPU; `has_choices`: on which kernels may be chosen by measuring."""
+    return replace(LIMITS, leaves_open=is_open) if has_choices else LIMITS
+
+
 def write(
     group: Group,
     arguments: Iterable[KernelArgument],
@@ -99,6 +107,13 @@ def write_work(group: Group, tensors: Sequence[str], sizes: Sequence[Symbol]) ->
     block sizes; and its work, in programs. Above it the loops stand as comments.
     """
     return _written(group, tensors, sizes, configuration_of(group))
+
+
+def ways(group: Group, limits: Limits) -> list[Way]:
+    """The ways to do the work of a group among which measuring chooses, that of `write_work`
+    first; one alone where it is clear.
+    """
+    return ways_to_reduce(group, limits, _written)
 
 
 def candidates(group: Group, tensors: Sequence[str], sizes: Sequence[Symbol]) -> list[Candidate]:

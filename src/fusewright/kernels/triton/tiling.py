@@ -32,6 +32,9 @@ OUTER_NAMES = ("x", "y", "z")
 PERSISTENT_LIMIT = 4096
 """The longest row that is held in registers as a whole."""
 
+LONGEST_HELD = 1 << 14
+"""The longest row that can be: sixteen warps have 32 elements a thread then."""
+
 TILE = 1024
 """Elements of a tile, about."""
 
@@ -167,10 +170,11 @@ def tile(group: Group, persistent: bool | None = None) -> Tiling:
     """Choose the axes and blocks of a group. `persistent` overrides the choice where it can. Rows
     that are scanned into are held: they cannot be computed again.
     """
+    longest = LONGEST_HELD if persistent else PERSISTENT_LIMIT
     if scanned_rows(group):
         persistent = True
     if any(stage.inner for stage in group.stages):
-        return _tile_rows(group, persistent)
+        return _tile_rows(group, persistent, longest)
     segments, blocks = _segments(group)
     names = OUTER_NAMES[: len(segments)][::-1]
     loops: dict[Symbol, Index] = {}
@@ -215,8 +219,10 @@ def flatten(loops: tuple[LoopSymbol, ...], name: str) -> tuple[LoopSymbol, dict[
     return axis, inside
 
 
-def _tile_rows(group: Group, persistent: bool | None) -> Tiling:
-    """One axis for the outer loops, one a stage for its inner loops."""
+def _tile_rows(group: Group, persistent: bool | None, limit: int) -> Tiling:
+    """One axis for the outer loops, one a stage for its inner loops. `limit`: the longest row that
+    may be held.
+    """
     x, outside = flatten(group.outer, "x")
     rows = {}
     loops = []
@@ -228,7 +234,7 @@ def _tile_rows(group: Group, persistent: bool | None) -> Tiling:
             name = extents.setdefault(count, f"r{len(extents) or ''}")
             rows[name], inside = flatten(stage.inner, name)
         loops.append({**outside, **inside})
-    fits = all(count.is_constant and 0 < int(count) <= PERSISTENT_LIMIT for count in extents)
+    fits = all(count.is_constant and 0 < int(count) <= limit for count in extents)
     longest = max(_hint(row) for row in rows.values())
     outer_is_contiguous = _contiguous_along_outer(group)
     walks_once = sum(bool(stage.inner) for stage in group.stages) == 1

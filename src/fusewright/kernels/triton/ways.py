@@ -1,0 +1,88 @@
+"""The ways to do a reduction's work on a GPU among which measuring chooses: by programs that hold
+their rows in registers, by such that walk over them, and in chunks, by several kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Final
+
+from fusewright.ir.group import Group, Reduce
+from fusewright.ir.index import Symbol
+from fusewright.ir.limits import Limits
+from fusewright.kernels.analysis import rows_of
+from fusewright.kernels.language import Way, Work
+from fusewright.kernels.split_groups import is_across, split_group
+from fusewright.kernels.triton.axis_form import CannotRecompute, axis_stages
+from fusewright.kernels.triton.configurations import configuration_of
+from fusewright.kernels.triton.products import product_of
+from fusewright.kernels.triton.tiling import Configuration
+
+SHORTEST: Final = 1024
+"""Rows for which it matters how they are gone through: shorter ones are held."""
+
+
+def is_open(tiles: int, length: int) -> bool:
+    """Whether it is unclear if a reduction of so many tiles of rows, each of so many elements,
+    should be cut into chunks: tiles are hardly more than multiprocessors, or a second kernel costs
+    about as much as one program takes for its rows.
+    """
+    return tiles <= 1024 and length >= 1 << 13 and (tiles >= 128 or length <= 1 << 17)
+
+
+WriteIn = Callable[[Group, Sequence[str], Sequence[Symbol], Configuration], tuple[str, Work]]
+"""Writes a group in a configuration."""
+
+
+def ways_to_reduce(group: Group, limits: Limits, write: WriteIn) -> list[Way]:
+    """The ways to do the work of a group, the one of the rule first; one alone where that is
+    clear.
+    """
+
+    def way(name: str, configuration: Configuration) -> Way:
+        def write_so(
+            group: Group, tensors: Sequence[str], sizes: Sequence[Symbol]
+        ) -> tuple[str, Work]:
+            return write(group, tensors, sizes, configuration)
+
+        return Way(name=name, write=write_so, parts=(group,))
+
+    first = configuration_of(group)
+    ways = [way(_word(first), first)]
+    rows, length = rows_of(group)
+    reduces = any(isinstance(a, Reduce) for stage in group.stages for a in stage.actions)
+    if not reduces or length < SHORTEST or product_of(group) is not None:
+        return ways
+    other = configuration_of(group, persistent=not first.tiling.persistent)
+    if other.tiling.persistent != first.tiling.persistent and _can_be_written(group, other):
+        ways.append(way(_word(other), other))
+    lanes = limits.lanes if is_across(group) else 1
+    tiles = -(-rows // lanes)
+    if limits.leaves_open(tiles, length * lanes):
+        wanted = min(-(-limits.chunks // tiles), length * lanes // limits.shortest_chunk)
+        split = split_group(group, max(2, wanted))
+        if split is not None:
+            parts, temporaries = split.parts, split.temporaries
+            own = partial(_write_by_rule, write)
+            ways.append(Way(name="split", write=own, parts=parts, temporaries=temporaries))
+    return ways
+
+
+def _word(configuration: Configuration) -> str:
+    return "held" if configuration.tiling.persistent else "walked"
+
+
+def _write_by_rule(
+    write: WriteIn, group: Group, tensors: Sequence[str], sizes: Sequence[Symbol]
+) -> tuple[str, Work]:
+    return write(group, tensors, sizes, configuration_of(group))
+
+
+def _can_be_written(group: Group, configuration: Configuration) -> bool:
+    """Whether rows that are not held can be computed again."""
+    with suppress(CannotRecompute):
+        axis_stages(group, configuration.tiling)
+        return True
+    return False

@@ -1,0 +1,114 @@
+"""Each way to do the work of a reduction gives its results; those that measuring chooses among are
+told of, and options say whether it does.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import fusewright
+from fusewright.ir.lines import CallChoice, DefineChoice
+from fusewright.native import CallPlan
+from fusewright.runtime import choices
+from tests.kernels.ways_programs import PROGRAMS, check, compiled
+
+Tensor = torch.Tensor
+
+
+@pytest.mark.parametrize("way", ["0", "1", "2", "off"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_every_way_gives_the_results(name: str, way: str) -> None:
+    graph = compiled(name, way)
+    assert isinstance(graph.run, CallPlan)
+    assert not any(isinstance(line, DefineChoice) for line in graph.record.lines)
+    check(name, graph)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_first_call_decides(name: str) -> None:
+    graph = compiled(name, "on")
+    assert all(not choice.decisions for choice in graph.record.choices)
+    for _ in range(3):
+        check(name, graph)
+    for choice in graph.record.choices:
+        (decision,) = choice.decisions.values()
+        assert decision.source == "timed" and len(choice.alternatives) >= 2
+    if name != "short rows":
+        assert "split" in {name for c in graph.record.choices for name in c.alternatives}
+
+
+def lines_of(**options: Any) -> list[Any]:
+    program = fusewright.compile(lambda x: x.sum(-1), options={"strict": True, **options})
+    x = torch.randn(3, 8192)
+    torch.testing.assert_close(program(x), x.sum(-1), rtol=1e-4, atol=1e-4)
+    (compilation,) = fusewright.api.compilations(program)
+    return list(compilation.compiled.record.lines)
+
+
+def test_a_later_compile_knows_the_winner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of the choice is left in the code; without the cache, or with a table, it is made
+    anew.
+    """
+    monkeypatch.setenv("FUSEWRIGHT_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(choices, "time_runs", lambda runs, device: [2.0, 1.0, 3.0][: len(runs)])
+    assert any(isinstance(line, CallChoice) for line in lines_of())
+    again = lines_of()
+    assert not any(isinstance(line, CallChoice | DefineChoice) for line in again)
+    launched = [line.launch.kernel for line in again if hasattr(line, "launch")]
+    assert len(launched) == 2 and all("split" in kernel for kernel in launched)
+    assert any(isinstance(line, CallChoice) for line in lines_of(multi_kernel_cache=False))
+    table = tmp_path / "table.csv"
+    assert any(isinstance(line, CallChoice) for line in lines_of(multi_kernel_table=str(table)))
+    assert len(table.read_text().splitlines()) == 2
+
+
+def test_nothing_is_timed_where_results_have_to_be_deterministic() -> None:
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert not any(isinstance(line, CallChoice) for line in lines_of(multi_kernel="on"))
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.parametrize("value", ["of", "-1", "1.5", ""])
+def test_values_of_the_option(value: str) -> None:
+    with pytest.raises(ValueError, match="one of off, auto, on, or the number of an alternative"):
+        fusewright.compile(lambda x: x, options={"multi_kernel": value})
+
+
+def test_in_conditions_loops_and_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The functions of a condition have choices of their own, made when they are first run; so has
+    the backward half.
+    """
+
+    def program(x: Tensor, w: Tensor) -> Tensor:
+        return torch.cond(
+            x.sum() > 0,
+            lambda x, w: (x * w).sum(-1).exp().sum(),
+            lambda x, w: (x * w).amax(-1).sum(),
+            (x, w),
+        )
+
+    options = {"strict": True, "multi_kernel_cache": False}
+    both = fusewright.compile(program, options=options)
+    x, w = torch.randn(4, 8192), torch.randn(8192) / 1000
+    for sign in (1, -1, 1):
+        argument = (x.abs() if sign > 0 else -x.abs()).requires_grad_()
+        wanted = argument.detach().clone().requires_grad_()
+        result, expected = both(argument, w), program(wanted, w)
+        torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-3)
+        result.backward()
+        expected.backward()
+        torch.testing.assert_close(argument.grad, wanted.grad, rtol=1e-4, atol=1e-4)
+
+
+def test_dynamic_sizes_have_decisions_by_class() -> None:
+    options = {"strict": True, "multi_kernel": "on", "multi_kernel_cache": False}
+    program = fusewright.compile(lambda x: x.sum(0) * 2, dynamic=True, options=options)
+    for rows, columns in ((300, 70), (10, 5000), (299, 69), (1, 9), (4000, 3)):
+        x = torch.randn(rows, columns)
+        torch.testing.assert_close(program(x), x.sum(0) * 2, rtol=1e-4, atol=1e-3)
