@@ -47,7 +47,7 @@ PARTLY = words(
 LIBRARY = words(
     """
     addmm bmm linalg.inv matmul nn.functional.avg_pool2d nn.functional.conv2d
-    nn.functional.max_pool2d nn.functional.scaled_dot_product_attention put sort topk
+    nn.functional.max_pool2d nn.functional.scaled_dot_product_attention put topk
     """
 )
 """Operators that stay calls."""

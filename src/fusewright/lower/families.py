@@ -17,6 +17,7 @@ from fusewright.lower import (  # noqa: F401
     scans,
     scatters,
     softmax,
+    sorting,
     views,
 )
 from fusewright.lower.rules import RULES
