@@ -63,6 +63,7 @@ from fusewright.kernels import (
     define_kernels,
     tuned_limits,
 )
+from fusewright.kernels.batching import Batcher, with_batches
 from fusewright.logs import log_text, warn
 from fusewright.lower import calling_order, lower
 from fusewright.progress import compiling
@@ -95,6 +96,7 @@ from fusewright.wrapper import (
     Flow,
     PythonModule,
     alone,
+    batch_launches,
     emit_fx,
     emit_module,
     fused_examples,
@@ -309,6 +311,8 @@ def _generate(
         decisions = known_decisions(lines, *_known_choices(options))
         winners = {name: decision.winner for name, decision in decisions.items()}
         lines = fill_choices(lines, winners)
+        lines = batch_launches(lines, Batcher(), program.released_inputs)
+        kernels = with_batches(kernels, schedule, lines)
         lines = with_blocks(lines, inner.flows)
         least_bytes = peak_bytes(lines, program.hints)
         lines = instrument(plan_memory(lines, program.hints), context.options)
@@ -609,6 +613,7 @@ def _record(
     """The record of what the stages made, without the tensors."""
     schedule, kernels, hints = code.schedule, code.kernels, code.hints
     launches = []
+    seen: set[int] = set()
     for position, step in enumerate(schedule.steps):
         work = step.work
         if isinstance(work, Group) and not step.does_nothing:
@@ -620,8 +625,10 @@ def _record(
                     choice=launch.choice if isinstance(launch, CallChoice) else "",
                     bytes_read=traffic.read,
                     bytes_written=traffic.written,
+                    shares_launch=id(launch) in seen,
                 )
             )
+            seen.add(id(launch))
     calls = (work for work in schedule.works if isinstance(work, CallOperator | CallSubprogram))
     return Record(
         program=schedule.program,

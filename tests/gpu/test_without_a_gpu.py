@@ -85,6 +85,11 @@ def test_dropout(device: Path, tmp_path: Path) -> None:
     assert run_pretending(device, tmp_path, "dropout").rstrip().endswith("\n0 wrong")
 
 
+def test_steps_of_optimizers(device: Path, tmp_path: Path) -> None:
+    """Ten launches at most, and no copies of counters."""
+    assert run_pretending(device, tmp_path, "optimizers").rstrip().endswith("\n0 wrong")
+
+
 def test_small_programs(device: Path, tmp_path: Path) -> None:
     compile_graphs(device, tmp_path, "--train")
 

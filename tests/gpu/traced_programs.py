@@ -29,10 +29,17 @@ from fusewright.ir.program import Program
 from fusewright.ir.verify import verify_program, verify_schedule
 from fusewright.ir.verify_lines import verify_lines
 from fusewright.kernels import KernelSet, Languages, define_kernels
+from fusewright.kernels.batching import Batcher, with_batches
 from fusewright.packages.constants import constant_row
 from fusewright.runtime.triton_compiler import SCRATCH, compile_kernel, parameter_count
 from fusewright.schedule import schedule
-from fusewright.wrapper import emit_module, generate_lines, pack_native, plan_memory
+from fusewright.wrapper import (
+    batch_launches,
+    emit_module,
+    generate_lines,
+    pack_native,
+    plan_memory,
+)
 
 FOLDER: Final = Path(__file__).parent / "traced"
 FILES: Final = {corpus: FOLDER / f"{corpus}.txt" for corpus in ("models", "samples")}
@@ -59,6 +66,8 @@ def code_of(program: Program) -> tuple[Schedule, KernelSet]:
     verify_schedule(scheduled)
     kernels = define_kernels(scheduled, context, languages)
     lines = generate_lines(scheduled, kernels.definitions, kernels.launches)
+    lines = batch_launches(lines, Batcher(), program.released_inputs)
+    kernels = with_batches(kernels, scheduled, lines)
     lines = plan_memory(lines, program.hints)
     verify_lines(lines)
     module = emit_module(program.name, lines)

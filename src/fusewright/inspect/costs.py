@@ -226,11 +226,13 @@ def _records(explanations: Sequence[Explanation]) -> Iterator[Record]:
 
 def _bytes_of_kernels(records: Sequence[Record]) -> dict[str, float]:
     """By kernel, what a launch moves, on average."""
-    totals: dict[str, list[int]] = {}
-    for graph_record in records:
-        for launch in graph_record.launches:
-            totals.setdefault(launch.kernel, []).append(launch.bytes_read + launch.bytes_written)
-    return {kernel: sum(moved) / len(moved) for kernel, moved in totals.items()}
+    totals: dict[str, int] = {}
+    counts: dict[str, int] = {}
+    for launch in (launch for graph_record in records for launch in graph_record.launches):
+        moved = launch.bytes_read + launch.bytes_written
+        totals[launch.kernel] = totals.get(launch.kernel, 0) + moved
+        counts[launch.kernel] = counts.get(launch.kernel, 0) + (not launch.shares_launch)
+    return {kernel: moved / counts[kernel] for kernel, moved in totals.items()}
 
 
 # Advice -------------------------------------------------------------------------------------------

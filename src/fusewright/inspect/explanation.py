@@ -424,7 +424,7 @@ def _graph_report(compilation: Compilation) -> GraphReport:
         stage_seconds=compilation.seconds,
         peak_bytes=compilation.peak_bytes,
         least_bytes=None if record is None else record.least_bytes,
-        launches=None if record is None else len(record.launches),
+        launches=None if record is None else record.launch_count,
         library_calls=None if record is None else len(record.extern_calls),
         user_kernels=_user_kernels(record),
         layout_copies=_layout_copies(compilation),
@@ -471,7 +471,7 @@ def _backward_report(compilation: Compilation) -> BackwardReport | None:
         saved_bytes=training.saved_bytes,
         measured_bytes=training.measured_bytes,
         memory_budget=training.memory_budget,
-        launches=None if record is None else len(record.launches),
+        launches=None if record is None else record.launch_count,
         library_calls=None if record is None else len(record.extern_calls),
         user_kernels=_user_kernels(record),
         subprograms=_subprogram_reports(record),
@@ -486,7 +486,7 @@ def _subprogram_reports(record: Record | None) -> tuple[ProgramReport, ...]:
     programs = () if record is None else record.subprograms
     return tuple(
         ProgramReport(
-            launches=len(program.launches),
+            launches=program.launch_count,
             library_calls=len(program.extern_calls),
             user_kernels=_user_kernels(program),
         )

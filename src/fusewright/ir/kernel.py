@@ -9,6 +9,11 @@ from fusewright.ir.index import Index
 from fusewright.ir.origin import Origin
 from fusewright.records import field, record
 
+BATCH = "for s0 in "
+"""Begins the row of sizes behind the loops, above the source of a kernel that does the work of
+several launches.
+"""
+
 
 @record(kw_only=True)
 class KernelArgument:

@@ -94,6 +94,12 @@ class Limits:
     adds_atomically: bool = False
     """Whether points of a scatter that meet in one element may run at the same time."""
 
+    most_buffers: int = 1 << 30
+    """Buffers that a kernel may be given."""
+
+    batches_launches: bool = False
+    """Whether launches that differ in their tensors and sizes alone become one in the end."""
+
     loads_first: bool = False
     """Whether kernels load all that a stage loads before they store what it stores."""
 

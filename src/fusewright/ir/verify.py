@@ -281,10 +281,8 @@ def _verify_statement(
             require(f"{name} was taken over by {consumed[name]}", rows)
     match statement:
         case ComputedBuffer(outputs=outputs, body=body):
-            memory = {
-                name: Memory(buffer.layout.dtype, buffer.layout.span)
-                for name, buffer in defined.items()
-            }
+            layouts = {name: defined[name].layout for name in _used(statement) if name in defined}
+            memory = {name: Memory(own.dtype, own.span) for name, own in layouts.items()}
             over = body.reduction_loops if isinstance(body, Reduction) else ()
             scope = ValueScope(memory, (*body.loops, *over), sizes, accesses)
             _verify_values(_body_roots(body), scope, rows)

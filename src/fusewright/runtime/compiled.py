@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # Few programs are tuned.
 
 @record(kw_only=True)
 class KernelCall:
-    """One launch a call, and what it moves."""
+    """A group of fused operations that is launched once a call, and what it moves."""
 
     kernel: str
     """Its name; of a choice, that of the kernel which began the one that seemed best."""
@@ -32,6 +32,9 @@ class KernelCall:
     bytes_written: int
     choice: str = ""
     """The choice that it is a call of, if any."""
+
+    shares_launch: bool = False
+    """Whether it is part of the launch of a group before it."""
 
 
 @record(kw_only=True)
@@ -89,6 +92,11 @@ class Record:
     """Records of the functions of conditions and loops, which are programs of their own, nested
     ones included.
     """
+
+    @property
+    def launch_count(self) -> int:
+        """Kernels launched in one call."""
+        return sum(not launch.shares_launch for launch in self.launches)
 
     @property
     def bytes_moved(self) -> int:

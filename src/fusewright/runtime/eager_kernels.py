@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any, Final
 
@@ -40,8 +40,9 @@ def eager_kernel(source: str, names: Sequence[str], tensors: int) -> Callable[..
     """
 
     @functools.cache
-    def parsed() -> Any:
-        return import_module("fusewright.ir.parse").parse_commented_loops(source)
+    def parsed() -> tuple[Any, tuple[int, ...]]:
+        parse = import_module("fusewright.ir.parse")
+        return parse.parse_commented_loops(source), parse.parse_commented_sizes(source)
 
     def run(*arguments: Any) -> None:
         evaluate = import_module("fusewright.ir.reference_groups").evaluate_group
@@ -52,10 +53,22 @@ def eager_kernel(source: str, names: Sequence[str], tensors: int) -> Callable[..
         devices = {tensor.device for tensor in memory.values()}
         device = next((device for device in devices if device.type != "cpu"), torch.device("cpu"))
         memory = {name: tensor.to(device) for name, tensor in memory.items()}
+        group, batch = parsed()
         with torch.no_grad():
-            evaluate(parsed(), memory, {name: values[name] for name in names[tensors:]})
+            if not batch:
+                evaluate(group, memory, {name: values[name] for name in names[tensors:]})
+            for place, size in enumerate(batch):
+                evaluate(group, _part(memory, place), {"s0": size})
 
     return run
+
+
+def _part(memory: Mapping[str, torch.Tensor], place: int) -> dict[str, torch.Tensor]:
+    """The tensors of one of the launches that a kernel does the work of, under the names in the
+    loops: `in0_3` is `in0` of the launch 3.
+    """
+    names = (name.rpartition("_") for name in memory)
+    return {own: memory[f"{own}_{number}"] for own, _, number in names if number == str(place)}
 
 
 def warn_of_eager_kernel(name: str, place: str, reason: str) -> None:

@@ -8,7 +8,9 @@ nest [i0<24, i1<8192]  store b[…]:  …            store a[…]:  …
                                                  store b[…]:  …
 ```
 Runs after fusion, on simplified nests, whose loops are equal when they are the same symbols. Only
-steps that lie near each other are batched, so that no buffer has to live much longer.
+steps that lie near each other are batched, so that no buffer has to live much longer. Where
+launches that do the same over any loops become one, such as an optimiser's on a GPU, they are left
+alone.
 """
 
 from __future__ import annotations
@@ -50,7 +52,22 @@ def why_not_batch(graph: Graph, first: int, second: int) -> str | None:
     dependencies = graph.dependencies
     if dependencies.must_precede(first, second) or dependencies.must_precede(second, first):
         return "one needs the other's result"
+    limits = graph.analysis.limits_of(left.device)
+    if len({*left.loaded, *left.written, *right.loaded, *right.written}) > limits.most_buffers:
+        return "a kernel cannot be given so many buffers"
+    if limits.batches_launches and _do_the_same(left, right):
+        return "their launches become one, with those over other loops"
     return why_not_join(graph, first, second)
+
+
+def _do_the_same(left: Nest, right: Nest) -> bool:
+    """Whether two nests over one loop compute, as far as can be seen at once, the same of other
+    tensors.
+    """
+    sizes = [
+        [len(nest.analysis.nodes(piece.value)) for piece in nest.pieces] for nest in (left, right)
+    ]
+    return len(left.outer) == 1 and sizes[0] == sizes[1]
 
 
 def _position(nest: Nest) -> int:

@@ -2,6 +2,7 @@
 C++, `cpp`, is imported where it is asked for.
 """
 
+from fusewright.wrapper.batches import batch_launches
 from fusewright.wrapper.blocks import Flow, alone, with_blocks
 from fusewright.wrapper.fx_graph import emit_fx, fused_examples
 from fusewright.wrapper.generate import generate_lines
@@ -14,6 +15,7 @@ __all__ = [
     "Flow",
     "PythonModule",
     "alone",
+    "batch_launches",
     "emit_fx",
     "emit_module",
     "emit_python",

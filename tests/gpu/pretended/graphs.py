@@ -79,7 +79,8 @@ class Collector:
         scheduled, kernels = code_of(lower(graph, context, layouts_are_free=not half))
         works = scheduled.works
         calls = Counter(work.operator for work in works if isinstance(work, CallOperator))
-        print(f"{self.name} {half}: {len(kernels.launches)} launches, {dict(calls)}", flush=True)
+        launches = len({id(launch) for launch in kernels.launches.values()})
+        print(f"{self.name} {half}: {launches} launches, {dict(calls)}", flush=True)
         self.kernels |= {kernel.key: kernel for kernel in kernels.definitions}
 
 

@@ -88,7 +88,7 @@ interpreter_builder.create_dot = _multiply_as_numbers(interpreter_builder.create
 interpreter_builder.create_splat = _keep_truth_values(interpreter_builder.create_splat)
 
 
-def _argument(value: Any) -> Any:
+def argument_of(value: Any) -> Any:
     """An argument of a kernel; the interpreter leaves a real number as it is in Python."""
     if not isinstance(value, float):
         return value
@@ -97,7 +97,7 @@ def _argument(value: Any) -> Any:
 
 def run_kernel(kernel: TritonKernel, folder: Path, count: int, arguments: Sequence[Any]) -> None:
     """Interpret a kernel as so many programs; `folder` is for its source."""
-    load_kernel(kernel.source, folder)[(count,)](*map(_argument, arguments))
+    load_kernel(kernel.source, folder)[(count,)](*map(argument_of, arguments))
 
 
 def run_program(

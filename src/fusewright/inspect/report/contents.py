@@ -332,7 +332,7 @@ def _program(
     plan = memory_plan(graph_record.lines, graph_record.program.hints)
     return ProgramShown(
         title=title,
-        launches=len(graph_record.launches),
+        launches=graph_record.launch_count,
         library_calls=len(graph_record.extern_calls),
         statements=len(graph_record.program.statements),
         peak=graph_record.peak_bytes,
@@ -379,7 +379,7 @@ def _add_kernels(
             )
         if launch.choice:
             shown.choice = ChoiceReport.of(choices[launch.choice])
-        shown.launches += 1
+        shown.launches += not launch.shares_launch
         shown.read += launch.bytes_read
         shown.written += launch.bytes_written
         for origin in step.origins:

@@ -18,6 +18,7 @@ from fusewright.kernels.triton.products import PRODUCT_TYPES, ProductWriter, pro
 from fusewright.kernels.triton.tiling import (
     ACROSS_SHARE,
     HELD_ACROSS,
+    MOST_ARGUMENTS,
     PERSISTENT_LIMIT,
     Configuration,
     Tiling,
@@ -70,6 +71,8 @@ LIMITS = Limits(
     held_row=PERSISTENT_LIMIT,
     held_across=HELD_ACROSS,
     adds_atomically=True,
+    most_buffers=MOST_ARGUMENTS,
+    batches_launches=True,
     loads_first=True,
     holds_rows=holds_rows,
 )

@@ -17,7 +17,7 @@ def kernel(in0, out0, XBLOCK: tl.constexpr, RBLOCK: tl.constexpr):
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from fusewright.ir.dtype import DType
 from fusewright.ir.group import Accumulate, Action, Group, Reduce, ScanStore, Store, action_roots
@@ -81,13 +81,8 @@ def write_kernel(
     names = [argument.name for argument in arguments] + [symbol.name for symbol in sizes]
     blocks = [(axis.block_name, axis.block) for axis in tiling.axes]
     parameters = ", ".join(names + [f"{name}: tl.constexpr" for name, _ in blocks])
-    source = "\n".join(
-        [*_imports(rows), "", "", "@triton.jit", f"def kernel({parameters}):", *rows]
-    )
-    signature = [
-        (name, NUMBER_KINDS[dtype] if name in writer.numbers else POINTERS[dtype])
-        for name, dtype in ((argument.name, argument.dtype) for argument in arguments)
-    ]
+    source = "\n".join([*imports(rows), "", "", "@triton.jit", f"def kernel({parameters}):", *rows])
+    signature = [(argument.name, writer.kind(argument)) for argument in arguments]
     signature += [(symbol.name, _size_type(symbol)) for symbol in sizes]
     signature += [(name, "constexpr") for name, _ in blocks]
     return TritonKernel(
@@ -101,7 +96,7 @@ def write_kernel(
     )
 
 
-def _imports(rows: list[str]) -> list[str]:
+def imports(rows: Sequence[str]) -> list[str]:
     """The modules that the body mentions."""
     text = "\n".join(rows)
     lines = ["import triton", "import triton.language as tl"]
@@ -122,8 +117,11 @@ def _size_type(symbol: Symbol) -> str:
 class KernelWriter:
     """Writes the stages of one group, in order."""
 
-    def __init__(self, group: Group, tiling: Tiling) -> None:
+    def __init__(self, group: Group, tiling: Tiling, program: str = "tl.program_id(0)") -> None:
         self.tiling = tiling
+        self.program = program
+        """The number of the program, as source."""
+
         self.local_types = {local.name: local.dtype for local in group.locals}
         self.types = {b.name: b.layout.dtype for b in (*group.reads, *group.writes)}
         self.stages = axis_stages(group, tiling)
@@ -136,6 +134,11 @@ class KernelWriter:
         self.values = Writer(tiling, self.local_types, self.numbers, self.body)
         self.stored: set[str] = set()
         """Buffers in memory that earlier stages wrote."""
+
+    def kind(self, argument: KernelArgument) -> str:
+        """The type of an argument in the kernel's signature."""
+        kinds = NUMBER_KINDS if argument.name in self.numbers else POINTERS
+        return kinds[argument.dtype]
 
     def write(self) -> list[str]:
         """The rows of the function's body."""
@@ -155,7 +158,7 @@ class KernelWriter:
 
     def offsets(self) -> None:
         """The variables of the axes, and their masks."""
-        program = "tl.program_id(0)"
+        program = self.program
         if self.tiling.wide:
             program += ".to(tl.int64)"
         outer = self.tiling.outer

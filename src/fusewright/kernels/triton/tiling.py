@@ -27,6 +27,9 @@ from fusewright.ir.value import IndexValue, Random
 from fusewright.kernels.analysis import Dependences, Traits, extent_hint, stage_values
 from fusewright.records import record
 
+MOST_ARGUMENTS = 480
+"""Arguments that fit a kernel's parameters, 4096 bytes, beside hidden ones."""
+
 OUTER_NAMES = ("x", "y", "z")
 
 PERSISTENT_LIMIT = 4096

@@ -1,0 +1,268 @@
+"""Launches that differ in their tensors and sizes alone, and do not wait for each other, are one.
+
+before                                 after
+------                                 -----
+kernel triton_add_3f2a …               kernel triton_add_batch_77e0 …
+kernel triton_add_90bc …               a: f32[64] = reuse x
+a: f32[64] = reuse x                   b: f32[4096] = reuse y
+launch triton_add_3f2a(g, a)           launch triton_add_batch_77e0(g, a, h, b)
+release g: f32[64]                     release g: f32[64]
+b: f32[4096] = reuse y
+launch triton_add_90bc(h, b)
+
+So a step of an optimiser is a few launches, however many parameters it moves. A launch waits for
+the last one of its batch, as long as nothing needs its results or changes what it reads; memory of
+some size that would be freed meanwhile ends the waiting, so that no more is alive than before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, Protocol
+
+from fusewright.ir.forms import blocks_of, buffers_defined, buffers_overwritten, buffers_read
+from fusewright.ir.index import Index
+from fusewright.ir.kernel import Kernel, Launch
+from fusewright.ir.lines import (
+    Allocate,
+    CallKernel,
+    DefineKernel,
+    Free,
+    FreeIfNotReused,
+    Line,
+    Reuse,
+    TakeInput,
+    View,
+)
+from fusewright.records import field, record
+from fusewright.wrapper.choices import kernels_launched
+
+SMALL: Final = 1 << 16
+"""Bytes of memory that may be freed later than it could be."""
+
+
+class BatchedKernel(Protocol):
+    """A kernel that does the work of several launches, and its number of programs."""
+
+    @property
+    def kernel(self) -> Kernel: ...
+
+    @property
+    def programs(self) -> Index: ...
+
+
+class Batching(Protocol):
+    """What the stage of kernels knows of batches: `kernels.batching`."""
+
+    def structure(self, kernel: Kernel) -> str | None: ...
+
+    def most(self, arguments: int) -> int: ...
+
+    def batch(self, kernels: Sequence[Kernel], places: Sequence[int]) -> BatchedKernel: ...
+
+
+_Key = tuple[str, str, tuple[int, ...]]
+"""What launches of a batch have in common: structure, device, and which arguments are the same."""
+
+
+@record(frozen=False)
+class _Batch:
+    """Launches that become one at the place of the last."""
+
+    members: list[int] = field(default_factory=list)
+    reads: set[str] = field(default_factory=set)
+    """Memory that they read, by the buffer that was there first."""
+
+    writes: set[str] = field(default_factory=set)
+
+    def conflicts(self, reads: Iterable[str], writes: Iterable[str]) -> bool:
+        """Whether what reads and writes this memory must keep its place beside the batch."""
+        return (
+            not self.writes.isdisjoint(reads)
+            or not self.writes.isdisjoint(writes)
+            or not self.reads.isdisjoint(writes)
+        )
+
+
+def batch_launches(
+    lines: Sequence[Line], batching: Batching, released: frozenset[str] = frozenset()
+) -> tuple[Line, ...]:
+    """`lines` with batches of launches as one each, where memory is not planned yet. `released`:
+    inputs that go when nobody reads them any more.
+    """
+    kernels = {line.kernel.name: line.kernel for line in lines if isinstance(line, DefineKernel)}
+    search = _Search(kernels, batching, released)
+    batches = search.batches(lines)
+    if not batches:
+        return tuple(lines)
+    new: list[DefineKernel] = []
+    launches: dict[int, CallKernel] = {}
+    replaced: set[int] = set()
+    for batch in batches:
+        calls = [line.launch for n in batch.members if isinstance(line := lines[n], CallKernel)]
+        places = _places(calls[0].buffers)
+        together = batching.batch([kernels[launch.kernel] for launch in calls], places)
+        new.append(DefineKernel(kernel=together.kernel))
+        launches[batch.members[-1]] = CallKernel(launch=_joined(calls, together))
+        replaced.update(batch.members)
+    waiting = search.waiting(lines, batches)
+    moved = {number for numbers in waiting.values() for number in numbers}
+    result: list[Line] = []
+    for number, line in enumerate(lines):
+        if number in launches:
+            result.append(launches[number])
+        elif number not in replaced and number not in moved:
+            result.append(line)
+        result += (lines[other] for other in waiting.get(number, ()))
+    launched = [line.launch.kernel for n in replaced if isinstance(line := lines[n], CallKernel)]
+    return _with_kernels(result, new, launched)
+
+
+def _places(buffers: Sequence[str]) -> tuple[int, ...]:
+    """For each argument of a launch, the place of the first that is the same buffer."""
+    return tuple(map(buffers.index, buffers))
+
+
+def _joined(calls: Sequence[Launch], together: BatchedKernel) -> Launch:
+    origins = dict.fromkeys(origin for launch in calls for origin in launch.origins)
+    return Launch(
+        kernel=together.kernel.name,
+        buffers=tuple(name for launch in calls for name in dict.fromkeys(launch.buffers)),
+        sizes=(),
+        units=together.programs,
+        device=calls[0].device,
+        origins=tuple(origins),
+    )
+
+
+def _with_kernels(
+    lines: Sequence[Line], new: Iterable[DefineKernel], launched: Iterable[str]
+) -> tuple[Line, ...]:
+    """`lines` with new kernels behind the others, without those that only batches launched."""
+    gone = {*launched} - kernels_launched(lines)
+    result: list[Line] = []
+    places = [number for number, line in enumerate(lines) if isinstance(line, DefineKernel)]
+    for number, line in enumerate(lines):
+        if not isinstance(line, DefineKernel) or line.kernel.name not in gone:
+            result.append(line)
+        if number == places[-1]:
+            result += dict.fromkeys(new)
+    return tuple(result)
+
+
+def _freed(line: Line) -> str | None:
+    match line:
+        case Free(name=name):
+            return name
+        case FreeIfNotReused(buffer=buffer):
+            return buffer.name
+    return None
+
+
+class _Search:
+    """Finds the batches of lines, one line after the other."""
+
+    def __init__(
+        self, kernels: Mapping[str, Kernel], batching: Batching, released: frozenset[str]
+    ) -> None:
+        self._kernels = kernels
+        self._batching = batching
+        self._released = released
+        self._inputs: set[str] = set()
+        self._memory: dict[str, str] = {}
+        """The buffer that was first in the memory of each that came later."""
+
+        self._open: dict[_Key, _Batch] = {}
+        """Batches that may go on."""
+
+        self._found: list[_Batch] = []
+
+    def batches(self, lines: Sequence[Line]) -> list[_Batch]:
+        """Batches of two launches and more."""
+        for number, line in enumerate(lines):
+            self._pass(number, line)
+        self._close(self._open.copy())
+        return [batch for batch in self._found if len(batch.members) > 1]
+
+    def waiting(self, lines: Sequence[Line], batches: Sequence[_Batch]) -> dict[int, list[int]]:
+        """Frees that wait, by the last launch of the batches that use what they free."""
+        waiting: dict[int, list[int]] = {}
+        for number, line in enumerate(lines):
+            name = _freed(line)
+            if name is None:
+                continue
+            ends = [
+                batch.members[-1]
+                for batch in batches
+                if batch.members[0] < number < batch.members[-1]
+                and batch.conflicts((), [self._owner(name)])
+            ]
+            if ends:
+                waiting.setdefault(max(ends), []).append(number)
+        return waiting
+
+    def _pass(self, number: int, line: Line) -> None:
+        match line:
+            case CallKernel(launch=launch):
+                self._launch(number, launch)
+            case TakeInput(buffer=buffer):
+                self._inputs.add(buffer.name)
+            case DefineKernel() | Allocate():
+                pass
+            case View(buffer=buffer, source=source):
+                self._memory[buffer.name] = self._owner(source)
+            case Reuse(buffer=buffer, source=source):
+                self._end((), [self._owner(source)])
+                self._memory[buffer.name] = self._owner(source)
+            case Free() | FreeIfNotReused():
+                self._free(line)
+            case _ if blocks_of(line):
+                self._close(self._open.copy())
+            case _:
+                named = (*buffers_read(line), *buffers_overwritten(line), *buffers_defined(line))
+                self._end((), map(self._owner, named))
+
+    def _owner(self, name: str) -> str:
+        return self._memory.get(name, name)
+
+    def _free(self, line: Free | FreeIfNotReused) -> None:
+        """Memory of others, and a little of our own, may wait."""
+        name = line.name if isinstance(line, Free) else line.buffer.name
+        waits = name in self._inputs and name not in self._released
+        if isinstance(line, FreeIfNotReused):
+            layout = line.buffer.layout
+            size = layout.span * layout.dtype.bytes
+            waits = waits or (size.is_constant and int(size) <= SMALL)
+        if not waits:
+            self._end((), [self._owner(name)])
+
+    def _launch(self, number: int, launch: Launch) -> None:
+        kernel = self._kernels[launch.kernel]
+        pairs = list(zip(launch.buffers, kernel.arguments, strict=True))
+        reads = {self._owner(name) for name, argument in pairs if argument.is_read}
+        writes = {self._owner(name) for name, argument in pairs if argument.is_written}
+        self._end(reads, writes)
+        structure = self._batching.structure(kernel)
+        if structure is None:
+            return
+        places = _places(launch.buffers)
+        key = structure, launch.device, places
+        batch = self._open.setdefault(key, _Batch())
+        if len(batch.members) == self._batching.most(len(set(places))):
+            self._close({key: batch})
+            batch = self._open[key] = _Batch()
+        batch.members.append(number)
+        batch.reads |= reads
+        batch.writes |= writes
+
+    def _end(self, reads: Iterable[str], writes: Iterable[str]) -> None:
+        """End the batches that may not wait for what reads and writes this memory."""
+        reads, writes = set(reads), set(writes)
+        self._close(
+            {key: batch for key, batch in self._open.items() if batch.conflicts(reads, writes)}
+        )
+
+    def _close(self, batches: Mapping[_Key, _Batch]) -> None:
+        for key, batch in batches.items():
+            self._found.append(batch)
+            del self._open[key]

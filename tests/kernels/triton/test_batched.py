@@ -1,0 +1,145 @@
+"""One kernel for several launches: its source, what it computes and leaves alone, and the same done
+eagerly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.kernels.triton import interpreter  # isort: skip - it has to come before triton
+
+import torch
+
+import fusewright
+from fusewright.context import CompileContext
+from fusewright.ir.kernel import Kernel
+from fusewright.ir.parse import parse_commented_sizes, parse_program
+from fusewright.kernels import define_kernels
+from fusewright.kernels.batching import Batcher
+from fusewright.kernels.triton import LIMITS
+from fusewright.runtime.eager_kernels import eager_kernel
+from fusewright.schedule import schedule
+from tests.golden import golden
+from tests.kernels.triton.interpreted import NAME
+
+STEP = """program step(x: f32[{n}] on cuda:0, g: f32[{n}] on cuda:0, rate: f64[])
+  y: f32[{n}] on cuda:0 = pointwise [i0<{n}]
+    t0 = load x[i0]
+    t1 = load g[i0]
+    t2 = load rate[0]
+    t3 = cast t2: f32
+    t4 = fma t1, t3, t0
+    yield t4
+  return y
+"""
+
+SIZES = (2, 1024, 1500, 2048, 3000)
+
+
+def kernels_of(*texts: str) -> list[Kernel]:
+    """The kernel of each program, of one group."""
+    kernels = []
+    for text in texts:
+        planned = schedule(parse_program(text), CompileContext(), lambda device: LIMITS)
+        (kernel,) = define_kernels(planned, CompileContext()).definitions
+        kernels.append(kernel)
+    return kernels
+
+
+@golden("cases/batched.txt")
+def test_source(text: str) -> str:
+    sizes, _, program = text.partition("\n")
+    kernels = kernels_of(*(program.replace("{n}", size) for size in sizes.split()[1:]))
+    return Batcher().batch(kernels, range(len(kernels[0].arguments))).kernel.source
+
+
+@pytest.mark.parametrize("places", [(0, 1, 2, 3), (0, 1, 2, 2)], ids=["apart", "in place"])
+@pytest.mark.parametrize("eagerly", [False, True])
+def test_each_launch_has_its_tensors(
+    places: tuple[int, ...], eagerly: bool, tmp_path: Path
+) -> None:
+    """Elements behind a tensor's end are another's, and stay as they are."""
+    kernels = kernels_of(*(STEP.replace("{n}", str(size)) for size in SIZES))
+    batcher = Batcher()
+    assert len({batcher.structure(kernel) for kernel in kernels}) == 1
+    batch = batcher.batch(kernels, places)
+    generator = torch.Generator().manual_seed(0)
+    given: list[torch.Tensor] = []
+    wanted: list[torch.Tensor] = []
+    for size in SIZES:
+        x, g = (torch.randn(size + 3000, generator=generator) for _ in range(2))
+        rate = torch.rand((), generator=generator, dtype=torch.float64)
+        result = x.clone()
+        result[:size] = x[:size] + g[:size] * rate.float()
+        wanted.append(result)
+        given += [g, rate, x] if places[3] == 2 else [g, rate, x, x.clone()]
+    launch(batch.kernel, given, int(batch.programs), tmp_path, eagerly)
+    width = len(set(places))
+    for place, result in enumerate(wanted):
+        torch.testing.assert_close(given[place * width + places[3]], result)
+
+
+def launch(
+    kernel: Kernel, tensors: Sequence[torch.Tensor], programs: int, folder: Path, eagerly: bool
+) -> None:
+    names = [argument.name for argument in kernel.arguments]
+    assert parse_commented_sizes(kernel.source) == SIZES
+    if eagerly:
+        eager_kernel(kernel.source, names, len(names))(*tensors, programs)
+        return
+    kinds = kernel.facts.types  # type: ignore[union-attr]
+    given = [
+        t if kind.startswith("*") else t.item() for t, kind in zip(tensors, kinds, strict=True)
+    ]
+    function = interpreter.load_kernel(kernel.source.lstrip("\n"), folder)
+    function[(programs,)](*map(interpreter.argument_of, given), 1024)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        STEP.replace("{n}", "s0").replace("(x", "(s0 in [2, inf) hint 9, x"),
+        STEP.replace("{n}", "64").replace("load g[i0]", "index i0: f32"),
+        """program sums(x: f32[70, 64] on cuda:0)
+  y: f32[70] on cuda:0 = reduce sum [i0<70] over [r0<64]
+    t0 = load x[64*i0 + r0]
+    yield t0
+  return y
+""",
+    ],
+    ids=["any size", "an index is fine", "rows"],
+)
+def test_what_can_be_batched(text: str, request: pytest.FixtureRequest) -> None:
+    (kernel,) = kernels_of(text)
+    assert (Batcher().structure(kernel) is not None) == ("fine" in request.node.name)
+
+
+@pytest.mark.parametrize("foreach", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "launches"), [("SGD", 2), ("Adam", 3), ("AdamW", 3), ("RMSprop", 2)]
+)
+def test_steps_of_an_optimizer(kind: str, launches: int, foreach: bool) -> None:
+    """All parameters but single numbers are moved by one launch; counters by another."""
+    options: dict[str, Any] = {"lr": 0.1, "foreach": foreach, "weight_decay": 0.01}
+    if kind in ("SGD", "RMSprop"):
+        options["momentum"] = 0.9
+    generator = torch.Generator().manual_seed(0)
+    sizes = [(3,), (1500,), (40, 50), (1024,), (), (2, 2)]
+    starts = [torch.randn(size, generator=generator) for size in sizes]
+    ours, theirs = ([torch.nn.Parameter(s.clone()) for s in starts] for _ in range(2))
+    optimizer, eager = (getattr(torch.optim, kind)(own, **options) for own in (ours, theirs))
+    explained = None
+    for _ in range(3):
+        for parameter, other in zip(ours, theirs, strict=True):
+            parameter.grad = torch.randn(parameter.shape, generator=generator)
+            other.grad = parameter.grad.clone()
+        explained = fusewright.explain(optimizer.step, backend=NAME)()
+        eager.step()
+    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
+    assert explained is not None
+    (graph,) = explained.graphs
+    assert graph.launches == launches

@@ -1,0 +1,58 @@
+"""Launches that become one: which of them, where it stands, and what waits for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fusewright.ir.forms import print_lines
+from fusewright.ir.index import Index, integer
+from fusewright.ir.kernel import Kernel, KernelArgument, TritonFacts
+from fusewright.ir.parse_forms import parse_lines
+from fusewright.ir.verify_lines import verify_lines
+from fusewright.records import replace
+from fusewright.wrapper.batches import batch_launches
+from tests.golden import golden
+
+
+@dataclass
+class Together:
+    kernel: Kernel
+    programs: Index
+
+
+class ByName:
+    """Kernels named alike but for their last part can be batched; six arguments are the most."""
+
+    def structure(self, kernel: Kernel) -> str | None:
+        alike = kernel.name.rpartition("_")[0]
+        return alike if alike.startswith("triton_") else None
+
+    def most(self, arguments: int) -> int:
+        return 6 // arguments
+
+    def batch(self, kernels: Sequence[Kernel], places: Sequence[int]) -> Together:
+        own: dict[int, KernelArgument] = {}
+        for argument, place in zip(kernels[0].arguments, places, strict=True):
+            is_shared = place in own
+            own[place] = replace(argument, name="inout0") if is_shared else argument
+        arguments = tuple(
+            replace(argument, name=f"{argument.name}_{number}")
+            for number in range(len(kernels))
+            for argument in own.values()
+        )
+        letters = "".join(kernel.name.rpartition("_")[2] for kernel in kernels)
+        name = f"{kernels[0].name.rpartition('_')[0]}_batch_{letters}"
+        assert isinstance(kernels[0].facts, TritonFacts)
+        facts = replace(kernels[0].facts, types=("*fp32",) * len(arguments))
+        kernel = replace(kernels[0], name=name, arguments=arguments, facts=facts)
+        return Together(kernel, integer(len(kernels)))
+
+
+@golden("cases/batches.txt")
+def test_batches(text: str) -> str:
+    lines = parse_lines(text)
+    verify_lines(lines)
+    batched = batch_launches(lines, ByName(), frozenset({"released"}))
+    verify_lines(batched)
+    return print_lines(batched)
