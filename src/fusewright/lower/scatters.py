@@ -98,6 +98,8 @@ def index_put(
     if picks is None or x.device != "cpu":
         return NotImplemented
     sources = (values, *picks.tensors.values())
+    if accumulate:
+        call.realise_unless_free(values)  # Scheduling moves it here where that holds no more.
 
     def place(at: Position) -> Position:
         return picks.position(call, at)

@@ -38,6 +38,13 @@ REPEATS = 1.25
 move there.
 """
 
+HELD_BYTES = 1 << 18
+"""A value of fewer bytes moves to where it is added, whatever it is computed from."""
+
+SUM_SHARE = 8
+"""A tensor counts as much larger than what is added to it where it has so many times its bytes:
+writing that to memory first then takes a small part of the time."""
+
 VALUE_LIMIT = 256
 """A value does not grow past this many nodes by inlining."""
 
@@ -93,6 +100,8 @@ def why_not_inline(
         return "a matrix product reads each element many times"
     if len(analysis.nodes(piece.value)) > VALUE_LIMIT:
         return "its expression is large"
+    if _would_hold_more(nest, piece, use):
+        return "what it reads would be held beside a large sum"
     reason = _too_expensive(nest, piece, use)
     if reason is not None:
         return reason
@@ -113,6 +122,22 @@ def why_not_inline(
         if sum(map(compounds, places.values())) > 2 * compounds(load.index):
             return f"reading at {load.index} would need divisions"
     return None
+
+
+def _would_hold_more(nest: Nest, piece: Piece, use: Uses) -> bool:
+    """Whether a value is added to a much larger tensor, such as the gradient of an embedding, which
+    is often the most that a program holds: then it is one tensor beside that, and not all those
+    that it is computed from.
+    """
+    analysis = nest.analysis
+    held = analysis.bytes(piece.writes[0].buffer)
+    if held < HELD_BYTES or sum(2 * analysis.bytes(name) >= held for name in nest.loaded) < 2:
+        return False
+    return any(
+        reader.mode == "add" and analysis.bytes(reader.base) >= SUM_SHARE * held
+        for _, reader, _ in use.loads
+        if reader.base
+    )
 
 
 def _reads_all(nest: Nest, reader: Piece, load: Load, buffer: str) -> bool:
