@@ -57,7 +57,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     begin = time.perf_counter()
     print(f"seconds of first calls, {torch.cuda.get_device_name()}, torch {torch.__version__}")
-    print(f"{'':20}" + "".join(f"{f'{c} {t}':>20}" for c in options.columns for t in TEMPERATURES))
+    print(
+        f"{'':20}" + "".join(f"{f'{c} {t}':>20}" for c in options.columns for t in TEMPERATURES),
+        flush=True,
+    )
     ratios: dict[str, list[float]] = {temperature: [] for temperature in TEMPERATURES}
     failures = 0
     for mode in ("infer", "train") if options.mode == "both" else (options.mode,):

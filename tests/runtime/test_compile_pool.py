@@ -202,6 +202,7 @@ def test_workers_import_triton_and_little_of_ours() -> None:
         "fusewright.runtime",
         "fusewright.runtime.cubins",
         "fusewright.runtime.folders",
+        "fusewright.runtime.gpu_code",
         "fusewright.runtime.kept_files",
         "fusewright.runtime.triton_compiler",
         "fusewright.runtime.triton_worker",

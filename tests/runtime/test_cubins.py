@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from fusewright.records import replace
-from fusewright.runtime import cubins, cuda_driver, kept_files
+from fusewright.runtime import cubins, gpu_code, kept_files
 from fusewright.runtime.cubins import CompileRequest
-from fusewright.runtime.cuda_driver import Cubin
+from fusewright.runtime.gpu_code import Cubin
 
 REQUEST = CompileRequest(
     name="triton_add",
@@ -67,14 +67,14 @@ def test_nor_one_to_another_compiler(what: str, monkeypatch: pytest.MonkeyPatch)
     if what == "triton":
         monkeypatch.setattr(cubins.importlib.metadata, "version", lambda name: "0.1")
     else:
-        monkeypatch.setattr(cuda_driver, "FORMAT", 0)
+        monkeypatch.setattr(gpu_code, "FORMAT", 0)
     assert cubins.read(REQUEST) is None
     cubins._compilers_identity.cache_clear()
 
 
 def test_a_file_in_another_format_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     data = CUBIN.to_bytes()
-    monkeypatch.setattr(cuda_driver, "FORMAT", 0)
+    monkeypatch.setattr(gpu_code, "FORMAT", 0)
     assert Cubin.from_bytes(data) is None
 
 

@@ -18,7 +18,7 @@ from fusewright.runtime import compile_pool, cuda, cuda_driver, eager_kernels
 from fusewright.runtime.compile_pool import CompilationFailed
 from fusewright.runtime.cubins import CompileRequest
 from fusewright.runtime.cuda import CudaKernel, GpuKernelFailed, TritonSource
-from fusewright.runtime.cuda_driver import Cubin
+from fusewright.runtime.gpu_code import Cubin
 from tests.native.driver import Driver
 
 

@@ -14,7 +14,8 @@ from fusewright.errors import PackageRefused
 from fusewright.native import _extension
 from fusewright.packages.container import PackageFile
 from fusewright.runtime import cuda_driver
-from fusewright.runtime.cuda_driver import Cubin, DriverRefused
+from fusewright.runtime.cuda_driver import DriverRefused
+from fusewright.runtime.gpu_code import Cubin
 
 WARP = 32
 """Threads that run together."""

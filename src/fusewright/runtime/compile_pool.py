@@ -16,8 +16,8 @@ from typing import Final
 from fusewright.errors import FusewrightError
 from fusewright.runtime import cubins
 from fusewright.runtime.cubins import CompileRequest
-from fusewright.runtime.cuda_driver import Cubin
 from fusewright.runtime.folders import generated_folder
+from fusewright.runtime.gpu_code import Cubin
 
 WORKERS: Final = 8
 """Most processes at a time."""

@@ -15,9 +15,8 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from fusewright.ir.kernel import STAGES
 from fusewright.records import record
-from fusewright.runtime.cuda_driver import FORMAT, Cubin
+from fusewright.runtime.gpu_code import FORMAT, Cubin
 from fusewright.runtime.kept_files import KeptFiles
 
 
@@ -43,7 +42,7 @@ class CompileRequest:
     aligned: int
     """How many arguments, the first ones, are pointers to multiples of 16 bytes."""
 
-    stages: int = STAGES
+    stages: int | None = None
     """Steps of a loop whose loads are on their way at a time."""
 
     def to_json(self) -> str:

@@ -28,7 +28,8 @@ from fusewright.progress import DOING
 from fusewright.records import record
 from fusewright.runtime import compile_pool, cubins, cuda_driver, eager_kernels
 from fusewright.runtime.cubins import CompileRequest
-from fusewright.runtime.cuda_driver import Cubin, DriverRefused
+from fusewright.runtime.cuda_driver import DriverRefused
+from fusewright.runtime.gpu_code import Cubin
 
 WARP = 32
 """Threads that run together."""

@@ -6,13 +6,11 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Final
 
 from fusewright.errors import FusewrightError
-from fusewright.records import record
 
 PLAIN_SHARED_BYTES: Final = 48 << 10
 """Shared memory that a kernel may have without asking for it."""
@@ -21,51 +19,12 @@ MOST_SHARED_BYTES: Final = 8
 """The driver's number of the attribute by which a kernel asks for more."""
 
 
-FORMAT: Final = 1
-"""Number of the format of machine code in files: others are not read."""
-
-
 class DriverRefused(FusewrightError):
     """The CUDA driver is not there, or did not do what it was asked; says what, and why."""
 
 
 SHARED_BYTES_TO_ASK_FOR: Final = 97
 """The driver's number of the attribute of a GPU that says how much more."""
-
-
-@record(kw_only=True)
-class Cubin:
-    """The machine code of one kernel, with what a launch has to know."""
-
-    code: bytes
-    function: str
-    """Its name in the code."""
-
-    warps: int
-    shared_bytes: int
-    parameters: int
-    """How many the function takes: behind those of the source, Triton's own."""
-
-    scratch_bytes: int
-    """How much scratch memory the kernel asks its caller for."""
-
-    def to_bytes(self) -> bytes:
-        names = [name for name in type(self).__annotations__ if name != "code"]
-        head = {name: getattr(self, name) for name in names}
-        line = json.dumps({"format": FORMAT, **head})
-        return line.encode() + b"\n" + self.code
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> Cubin | None:
-        """None: this is no machine code in today's format."""
-        line, _, code = data.partition(b"\n")
-        try:
-            head: dict[str, Any] = json.loads(line)
-            if head.pop("format") != FORMAT:
-                return None
-            return cls(code=code, **head)
-        except (ValueError, KeyError, TypeError, AttributeError):
-            return None
 
 
 @functools.cache

@@ -13,10 +13,9 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, CompiledKernel, make_backend
 
-from fusewright.ir.kernel import STAGES
 from fusewright.runtime.cubins import CompileRequest
-from fusewright.runtime.cuda_driver import Cubin
 from fusewright.runtime.folders import write_once
+from fusewright.runtime.gpu_code import Cubin
 
 SCRATCH = ("global_scratch_size", "profile_scratch_size")
 """Memory of its own that a kernel may ask for."""
@@ -50,13 +49,14 @@ def compile_kernel(
     debug: bool = False,
     name: str = "kernel",
     aligned: int = 0,
-    stages: int = STAGES,
+    stages: int | None = None,
 ) -> CompiledKernel:
     """Compile for CUDA compute capability `architecture` (90: H100 and H200).
 
     signature: types of the arguments, block sizes as `constexpr`. debug: keep assertions. name:
     what profilers show. aligned: among how many arguments, the first ones, all pointers are to
-    multiples of 16 bytes. stages: steps of a loop whose loads are on their way at a time.
+    multiples of 16 bytes. stages: steps of a loop whose loads are on their way at a time, if not
+    as many as Triton's own default.
     """
     function = load_kernel(source, folder, name)
     constants = {(function.arg_names.index(name),): size for name, size in blocks.items()}
@@ -68,7 +68,7 @@ def compile_kernel(
     # Functions of the device library keep subnormal numbers, as those that eager calls do.
     options = {
         "num_warps": warps,
-        "num_stages": stages,
+        **({} if stages is None else {"num_stages": stages}),
         "debug": debug,
         "sanitize_overflow": False,
         "enable_fp_fusion": False,

@@ -127,7 +127,7 @@ def python_kernels() -> AbstractContextManager[None]:
 
 def without_python_kernels() -> AbstractContextManager[Any]:
     """Inside `python_kernels`, the operators as they are in C++."""
-    return torch._C._DisablePythonDispatcher()  # type: ignore[no-any-return]
+    return torch._C._DisablePythonDispatcher()
 
 
 def current_dispatch_mode() -> Any:
