@@ -112,3 +112,27 @@ def test_dynamic_sizes_have_decisions_by_class() -> None:
     for rows, columns in ((300, 70), (10, 5000), (299, 69), (1, 9), (4000, 3)):
         x = torch.randn(rows, columns)
         torch.testing.assert_close(program(x), x.sum(0) * 2, rtol=1e-4, atol=1e-3)
+
+
+REDUCTIONS = {
+    "sum": lambda x: x.sum(-1),
+    "amax": lambda x: x.amax(-1),
+    "any": lambda x: (x > 1).any(-1),
+    "softmax": lambda x: torch.softmax(x.float(), -1),
+    "columns": lambda x: x.t().contiguous().sum(0),
+    "steps": lambda x: x[:, ::2].amin(-1),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.int32, torch.uint8])
+@pytest.mark.parametrize("name", REDUCTIONS)
+def test_chunks_of_every_type_and_of_special_values(name: str, dtype: torch.dtype) -> None:
+    function = REDUCTIONS[name]
+    x = (torch.randn(5, 16380) * 2).to(dtype)
+    if dtype.is_floating_point:
+        x[0, 7], x[1, 9000], x[2, 1] = float("nan"), float("inf"), float("-inf")
+        x[3] = 0.0
+    options = {"strict": True, "multi_kernel": "1", "multi_kernel_cache": False}
+    found = fusewright.compile(function, options=options)(x)
+    near = 2e-2 if dtype is torch.bfloat16 else 1e-5
+    torch.testing.assert_close(found, function(x), rtol=near, atol=20 * near, equal_nan=True)
