@@ -63,6 +63,14 @@ def test_the_text_says_what_is_done() -> None:
     assert "debug" not in text
 
 
+def test_lists_of_numbers_are_arguments() -> None:
+    convolve = torch.nn.functional.conv2d
+    text = text_of(
+        lambda x, w: convolve(x, w, stride=2), torch.ones(1, 3, 8, 8), torch.ones(4, 3, 3, 3)
+    )
+    assert "integers({2, 2}), integers({0, 0})" in text
+
+
 @pytest.mark.parametrize(
     ("function", "words"),
     [

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from fusewright import torch_compat
 from fusewright.ir.dtype import BY_TORCH_NAME, DType
-from fusewright.ir.forms import indices_in
+from fusewright.ir.forms import blocks_of, indices_in
 from fusewright.ir.index import Atom, Index, RealSymbol, Symbol
 from fusewright.ir.kernel import CpuFacts, Kernel
 from fusewright.ir.lines import (
@@ -126,20 +126,9 @@ def _real_symbols(lines: Iterable[Line]) -> frozenset[str]:
     for line in lines:
         for index in indices_in(line):
             found |= {symbol.name for symbol in index.free() if isinstance(symbol, RealSymbol)}
-        for block in _blocks(line):
+        for block in blocks_of(line):
             found |= _real_symbols(block.lines)
     return frozenset(found)
-
-
-def _blocks(line: Line) -> tuple[Block, ...]:
-    match line:
-        case Conditional(then=then, other=other):
-            return then, other
-        case WhileLoop(condition=condition, body=body):
-            return condition, body
-        case ScanLoop(body=body):
-            return (body,)
-    return ()
 
 
 class _CppEmitter:
@@ -550,17 +539,17 @@ class _CppEmitter:
         match declared, operand:
             case "Tensor", BufferReference(name=name):
                 return f"given({identifier(name)})"
-            case "List[Tensor]", ListOf(items=items):
-                texts = [self._present(operator, "Tensor", item) for item in items]
+            case "List[int]", ListOf(items=items):
+                numbers = [self._whole(operator, item) for item in items]
+                return f"integers({{{', '.join(numbers)}}})"
+            case "List[Tensor]" | "List[bool]", ListOf(items=items):
+                inner = declared.removeprefix("List[").removesuffix("]")
+                texts = [self._present(operator, inner, item) for item in items]
                 return f"list_of({{{', '.join(texts)}}})"
-            case "List[int]", ListOf(items=items) if all(isinstance(i, Index) for i in items):
-                return f"integers({{{', '.join(map(self._word, items))}}})"
             case "List[int]", Literal(value=[*numbers]) | Literal(value=(*numbers,)):
                 return f"integers({{{', '.join(map(str, numbers))}}})"
-            case "int", Index():
-                return f"integer({self._word(operand)})"
-            case "int", Literal(value=bool() | int() as value):
-                return f"integer({integer_text(int(value))})"
+            case "int", Index() | Literal(value=int()):
+                return f"integer({self._whole(operator, operand)})"
             case "bool", Literal(value=bool() as value):
                 return f"boolean({'true' if value else 'false'})"
             case "float", Literal(value=bool() | int() | float() as value):
@@ -574,6 +563,15 @@ class _CppEmitter:
             case "Device", Enumerated(kind="device", name="cpu"):
                 return "on_cpu()"
         raise NoCpp(f"{operator} takes {operand} as {declared}")
+
+    def _whole(self, operator: str, operand: Operand) -> str:
+        """An integer argument of an operator."""
+        match operand:
+            case Index():
+                return self._word(operand)
+            case Literal(value=int() as value):
+                return integer_text(int(value))
+        raise NoCpp(f"{operator} takes {operand} as an integer")
 
     # Operands and numbers -------------------------------------------------------------------------
 
