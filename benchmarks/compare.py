@@ -1,6 +1,6 @@
 """Compare eager, torch.compile and fusewright on whole models, every model in processes of its own.
 
-    python -m benchmarks.compare [--mode inference|train] [--models NAME …]
+    python -m benchmarks.compare [--mode inference|train] [--models NAME …] [--frozen]
         [--dropout off|on …] [--front-end own|torch] [--json FILE]
 
 For each model: a cold first call of each compiler, with empty caches, in a fresh process (imports
@@ -8,6 +8,8 @@ after `import torch` count, building the model does not); then one process in wh
 turns, for median times a call, errors against eager, launches of generated kernels and the bytes
 that these move. The exit status is 1 if anything failed, fell back, or strayed from eager by more
 than 1e-5.
+
+`--frozen`: fusewright takes weights for constants, in inference.
 
 `--mode train`: the same of training steps (forward, loss, backward), for models in eval and in
 train mode; the errors are of the gradients, which `training.py` explains, and are left out where
@@ -32,7 +34,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from benchmarks.compilers import EAGER, OURS, PEER, peer_is_available
+from benchmarks.compilers import EAGER, FROZEN, OURS, PEER, peer_is_available
 from benchmarks.models import MODELS
 from benchmarks.report import is_wrong, summarise, table
 
@@ -77,7 +79,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         wanted = [(model, dropout) for model in options.models for dropout in dropouts]
         task = progress.add_task("", total=len(wanted) * len(options.columns))
         for model, dropout in wanted:
-            row = Row(model, _front_end(model, options.front_end), dropout=dropout)
+            front_end = FROZEN if options.frozen else _front_end(model, options.front_end)
+            row = Row(model, front_end, dropout=dropout)
             for step in _measure(row, options.columns):
                 progress.update(task, description=f"{row.title}: {step}")
                 progress.advance(task)
@@ -121,8 +124,12 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--columns", nargs="+", choices=[EAGER, PEER, OURS], default=[EAGER, PEER, OURS]
     )
+    parser.add_argument("--frozen", action="store_true", help="fusewright freezes weights")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    if options.frozen and (options.mode == "train" or options.front_end == "torch"):
+        parser.error("--frozen is for inference, with fusewright's own front end")
+    return options
 
 
 def _progress(console: Console) -> Progress:

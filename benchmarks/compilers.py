@@ -20,6 +20,9 @@ EAGER = "eager"
 PEER = "torch.compile"
 OURS = "fusewright"
 
+FROZEN = "frozen"
+"""In place of a front end: its own, with frozen weights."""
+
 
 def eager(module: nn.Module) -> Compiled:
     """The model as it is."""
@@ -41,6 +44,14 @@ def own(module: nn.Module) -> Compiled:
     return compiled
 
 
+def frozen(module: nn.Module) -> Compiled:
+    """fusewright with its own capture, and weights taken for constants."""
+    import fusewright
+
+    compiled: Compiled = fusewright.compile(module, fullgraph=True, options={"freeze": True})
+    return compiled
+
+
 def behind_torch(module: nn.Module) -> Compiled:
     """fusewright as a backend of torch.compile."""
     import torch
@@ -53,7 +64,7 @@ def compiler(column: str, front_end: str) -> Callable[[nn.Module], Compiled]:
     by_column = {
         EAGER: eager,
         PEER: peer,
-        OURS: {"own": own, "torch": behind_torch}[front_end],
+        OURS: {"own": own, "torch": behind_torch, FROZEN: frozen}[front_end],
     }
     return by_column[column]
 

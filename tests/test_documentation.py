@@ -35,7 +35,7 @@ def test_the_page_about_using_it(tmp_path: Path, capsys: pytest.CaptureFixture[s
     text = (ROOT / "docs" / "using.md").read_text()
     blocks = re.findall(r"```python\n(.*?)```", text, flags=re.S)
     shown = re.findall(r"```\n((?:scaled|mean_of_rows) .*?)```", text, flags=re.S)
-    assert len(blocks) == 10 and len(shown) == 2
+    assert len(blocks) == 11 and len(shown) == 2
     variables: dict[str, object] = {}
     for number, block in enumerate(blocks):
         path = tmp_path / f"example{number}.py"
@@ -43,7 +43,7 @@ def test_the_page_about_using_it(tmp_path: Path, capsys: pytest.CaptureFixture[s
         exec(compile(block, str(path), "exec"), variables)
     logging.getLogger("fusewright.recompiles").setLevel(logging.NOTSET)
     printed = re.sub(
-        rf"{re.escape(str(tmp_path))}/example\d.py", "example.py", capsys.readouterr().out
+        rf"{re.escape(str(tmp_path))}/example\d+.py", "example.py", capsys.readouterr().out
     )
     for text in shown:
         assert text.strip() in printed

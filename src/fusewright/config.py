@@ -140,6 +140,13 @@ class Options:
     On the CPU all draws are eager's.
     """
 
+    freeze: bool = False
+    """Without gradients, take a module's parameters and buffers for constants: what depends on them
+    alone is computed once, batch norms are folded into convolutions, and these have their channels
+    last. A weight that changes later is noticed: all is computed anew, with one warning, or under
+    `strict` FrozenWeightChanged is raised.
+    """
+
     split_for_ddp: str = "backward"
     """Which graph is cut where a bucket of gradients of `DistributedDataParallel` is full, so that
     the bucket is reduced while other gradients are computed: backward; graph, the captured one, of

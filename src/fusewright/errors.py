@@ -114,6 +114,18 @@ class KernelNotCompiled(FusewrightError):
     """One kernel of a graph cannot be compiled, and may not run eagerly; says which, and why."""
 
 
+class FrozenWeightChanged(FusewrightError):
+    """A weight of a model that was compiled with `freeze` has changed since."""
+
+    def __init__(self, weight: str) -> None:
+        self.weight = weight
+        super().__init__(
+            f"{weight} has changed since its values were frozen\n"
+            "  what depends on weights is computed anew at each change: compile a model without "
+            "options={'freeze': True} while it changes"
+        )
+
+
 class StageDiffers(FusewrightError):
     """A stage of the compiler gives other results than eager; raised by backend `stage_check`."""
 

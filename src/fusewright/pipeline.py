@@ -17,6 +17,7 @@ from fusewright.aot import (
     EagerCall,
     LoopCall,
     by_relatives,
+    freeze,
     in_recorded_types,
     interpreter,
     min_cut_rematerialization_partition,
@@ -25,6 +26,7 @@ from fusewright.aot import (
     split_by_buckets,
     trace_inference,
     trace_training,
+    weights_of,
     with_gradients,
     with_results,
 )
@@ -65,7 +67,7 @@ from fusewright.kernels import (
 )
 from fusewright.kernels.batching import Batcher, with_batches
 from fusewright.logs import log_text, warn
-from fusewright.lower import calling_order, lower
+from fusewright.lower import calling_order, lower, may_lie_anyhow
 from fusewright.progress import compiling
 from fusewright.records import (
     field,
@@ -137,8 +139,16 @@ def compile_graph(
     with context.stage("aot"):  # Torch calls become functional ATen operators.
         graph = trace_inference(graph_module, example_inputs, context)
 
-    compiled = compile_aten(graph, context, language, is_whole=True)
+    frozen = None
+    if context.options.freeze:
+        with context.stage("freeze"):  # What depends on weights alone is computed once.
+            weights = weights_of(graph_module, example_inputs)
+            frozen = freeze(graph, weights, layouts_are_free=may_lie_anyhow(graph.graph))
+    whole = graph if frozen is None else frozen.graph
+    compiled = compile_aten(whole, context, language, is_whole=True)
     run = _in_recorded_types(compiled) if is_autocast_on() else compiled.run
+    if frozen is not None:
+        run = frozen.call(run, refuses=context.options.strict)
     return replace(compiled, run=with_results(graph, run))
 
 
@@ -171,6 +181,11 @@ def _compile_training(
     """Compile the forward half of a graph now, the backward half when it is first run: what the
     results that have a gradient need of it.
     """
+    if context.options.freeze:
+        warn(
+            "options={'freeze': True} freezes nothing where gradients are on: call the model under "
+            f"torch.no_grad()\n  {_first_place(graph_module.graph) or ''}"
+        )
     with context.stage("aot"):
         joint = trace_training(graph_module, example_inputs, context)
         with context.stage("partition"):

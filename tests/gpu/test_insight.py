@@ -76,7 +76,7 @@ def test_a_bug_in_a_kernel_is_named(
     finding = fusewright.bisect(program, inputs_of(program), folder=tmp_path, seconds=2).finding
     assert finding is not None and finding.stage == "kernels", finding
     assert finding.kernel is not None and finding.kernel.startswith("triton_")
-    assert line in "".join(map(str, finding.lines)), finding
+    assert line in "".join(origin.text for origin in finding.lines), finding
     assert finding.program is not None, finding.why_no_program
     with pytest.raises(SystemExit) as ended:
         runpy.run_path(str(finding.program), run_name="__main__")
@@ -130,8 +130,6 @@ def test_ranges_of_nvtx(switch: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     agree(result, expected)
     kernels = compiled.compiler.compilations[0].record.kernels
     assert {kernel.name for kernel in kernels} <= {text.split()[0] for text in pushed}
-    assert torch.cuda.nvtx.range_push("depth") == 0, "all ranges have ended"
-    torch.cuda.nvtx.range_pop()
 
 
 def test_products_and_copies_have_shares_of_the_best() -> None:

@@ -13,6 +13,7 @@ from fusewright.aot import recurrent as _recurrent  # noqa: F401
 from fusewright.aot.autograd import aot_autograd, aot_function, aot_module
 from fusewright.aot.control_flow import ControlFlowCall
 from fusewright.aot.eager_calls import EagerCall
+from fusewright.aot.freezing import freeze, weights_of
 from fusewright.aot.graph import AtenGraph
 from fusewright.aot.interpret import interpreter
 from fusewright.aot.joint import JointGraph
@@ -45,6 +46,7 @@ __all__ = [
     "aot_module",
     "by_relatives",
     "default_partition",
+    "freeze",
     "has_symbols",
     "in_recorded_types",
     "interpreter",
@@ -54,6 +56,7 @@ __all__ = [
     "split_by_buckets",
     "trace_inference",
     "trace_training",
+    "weights_of",
     "with_gradients",
     "with_results",
 ]

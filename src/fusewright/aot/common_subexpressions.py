@@ -37,7 +37,7 @@ def merge_common_subexpressions(graph: fx.Graph) -> int:
     items = _returned_items(returned)
     merged = 0
     for node in list(graph.nodes):
-        if node.op != "call_function" or not _is_repeatable(node.target):
+        if node.op != "call_function" or not is_repeatable(node.target):
             continue
         key = (node.target, _key(node.args), _key(node.kwargs), _layout(node))
         earlier = node_of.setdefault(key, node)
@@ -83,7 +83,8 @@ def _layout(node: fx.Node) -> Hashable:
     return tuple(str(stride) for stride in node.meta["val"].stride())
 
 
-def _is_repeatable(target: Any) -> bool:
+def is_repeatable(target: Any) -> bool:
+    """Whether two calls with equal arguments give the same."""
     if not isinstance(target, OpOverload):
         return True
     return torch.Tag.nondeterministic_seeded not in target.tags and not facts(target).is_unfilled

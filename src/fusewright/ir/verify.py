@@ -306,7 +306,8 @@ def _verify_statement(
     for buffer in statement.outputs:
         require(_define(buffer, defined, sizes), rows)
     if not isinstance(statement, CallSubprogram):
-        names = (*_used(statement), *(buffer.name for buffer in statement.outputs))
+        used = () if _takes_packed_weights(statement) else _used(statement)
+        names = (*used, *(buffer.name for buffer in statement.outputs))
         opaque = [name for name in names if defined[name].layout.is_opaque]
         require(f"{opaque[0]} is opaque" if opaque else None, rows)
 
@@ -487,6 +488,11 @@ def _operand(operand: Operand, defined: dict[str, Buffer], sizes: frozenset[Symb
             return next(filter(None, (_operand(item, defined, sizes) for item in items)), None)
         case _:
             return None
+
+
+def _takes_packed_weights(statement: Statement) -> bool:
+    """Whether it is a library call of oneDNN's own operators, whose weights may be opaque."""
+    return isinstance(statement, CallOperator) and statement.operator.startswith("mkldnn.")
 
 
 def _used(statement: Statement) -> set[str]:

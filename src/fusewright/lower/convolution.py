@@ -1,12 +1,12 @@
-"""Convolutions on a GPU: the library's call, its operands laid out as its fast kernels want them,
-the bias added by ours.
+"""Convolutions: the library's call, its operands laid out as its fast kernels want them; on a GPU
+the bias is added by ours.
 
     convolution(x, w, b)    ->    convolution(x laid out with channels last, w likewise) + b
 
 The library's kernels for half types have channels last, and would copy operands and result at each
 call. Where nothing but the graph's results has to lie as eager's, what is read from such a result,
 element by element, lies likewise (`Builder.free_layouts`), so that chains of convolutions copy
-nothing.
+nothing. On a CPU this is so where weights are frozen, which are then packed once.
 """
 
 from __future__ import annotations
@@ -22,6 +22,9 @@ from fusewright.lower.builder import Call, ProgramBuilder
 from fusewright.lower.extern import operand
 from fusewright.lower.rules import rule
 from fusewright.records import replace
+
+PACKED_CONVOLUTION = "mkldnn._convolution_pointwise.default"
+"""oneDNN's operator, of a weight in a layout of its own."""
 
 HALF = (DType.F16, DType.BF16)
 
@@ -45,9 +48,9 @@ def convolution(
     groups: int,
 ) -> Any:
     result = call.result
+    builder = call.builder
     if not is_on_gpu(result):
         return NotImplemented
-    builder = call.builder
     is_image = result.dtype in HALF and len(result.size) == 4
     moves = builder.layouts_are_free and is_image and groups == 1 and not transposed
     if bias is None and not moves:
@@ -60,6 +63,17 @@ def convolution(
     if bias is None:
         return box
     return call.elementwise(lambda at: call.read(box, at) + call.read(bias, (at[1],)))
+
+
+@rule(PACKED_CONVOLUTION)
+def packed_convolution(call: Call, x: Box, *arguments: Any) -> Box:
+    """A convolution of a packed weight on a CPU, which `aot/freezing.py` makes where tensors may
+    lie anyhow.
+    """
+    layout = replace(call.result, stride=channels_last(call.result.size))
+    operands = (with_channels_last(call.builder, x), *arguments)
+    (box,) = library_call(call, operands, (layout,), moves=True)
+    return box
 
 
 @rule("aten.max_pool2d_with_indices.default")

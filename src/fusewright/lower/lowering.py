@@ -31,6 +31,7 @@ from fusewright.ir.raising import OPERATORS as MAY_RAISE
 from fusewright.ir.raising import operator_name
 from fusewright.lower.boxes import Box, Storage, must_realise, same_strides
 from fusewright.lower.builder import Call, ProgramBuilder
+from fusewright.lower.convolution import PACKED_CONVOLUTION
 from fusewright.lower.extern import call_extern, operand
 from fusewright.lower.factories import constant
 from fusewright.lower.families import RULES, VIEWS
@@ -284,7 +285,8 @@ class _Lowering:
         rule = RULES.get(call.operator)
         if rule is None or not call.results:
             return NotImplemented
-        if call.operator not in VIEWS and (_any_foreign(arguments) or _is_foreign(*call.results)):
+        foreign = _any_foreign(arguments) or _is_foreign(*call.results)
+        if foreign and call.operator not in VIEWS and call.operator != PACKED_CONVOLUTION:
             return NotImplemented
         return rule(call, *arguments, **keywords)
 
@@ -370,7 +372,8 @@ def may_lie_anyhow(graph: fx.Graph) -> bool:
     """
     calls = [node.target for node in graph.nodes if node.op == "call_function"]
     names = [str(target) for target in calls if target is not operator.getitem]
-    return all(name.startswith("aten.") and "as_strided" not in name for name in names)
+    known = ("aten.", "mkldnn._convolution")
+    return all(name.startswith(known) and "as_strided" not in name for name in names)
 
 
 def picks_by(arguments: Iterable[Any]) -> bool:

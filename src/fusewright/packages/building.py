@@ -91,6 +91,8 @@ def aot_compile(
         if name not in LEVELS and not (name[:3] == "sm_" and name[3:].isdecimal()):
             names = ", ".join(LEVELS)
             raise ValueError(f"processors are among {names}, and of GPUs sm_90, not {name!r}")
+    if (options or {}).get("freeze"):
+        raise ValueError("a package holds weights as they are: leave out options={'freeze': True}")
     first = EntryPoint(target, args, kwargs, dynamic_shapes)
     levels = [name for name in LEVELS if name in chosen] or [best_level()]
     builder = _Builder(dict(options or {}), levels, sorted(gpus), Path(cpp) if cpp else None)

@@ -110,7 +110,7 @@ def describe(value: torch.Tensor | Number | tuple[object, ...]) -> str:
     Mean, standard deviation (by n - 1) and the like are those of the finite elements, in double
     precision; of complex numbers, the least and greatest magnitudes.
     """
-    if isinstance(value, tuple):
+    if _is_opaque(value):
         return "an opaque value"
     if not isinstance(value, torch.Tensor):
         return repr(value)
@@ -171,12 +171,19 @@ def _extremes(tensor: torch.Tensor) -> tuple[str, str]:
 # Checks -------------------------------------------------------------------------------------------
 
 
+def _is_opaque(value: object) -> bool:
+    """Whether no size describes a value: what a library call keeps, or a weight that it packed."""
+    if isinstance(value, torch.Tensor):
+        return value.layout is not torch.strided
+    return isinstance(value, tuple)
+
+
 def check_nan(kernel: str, names: Sequence[str], values: Sequence[object], place: str) -> None:
     """Raise NanFound for the first of the values that holds NaN; names the user's lines, `place`,
     and its first element that is NaN. Opaque values are not looked into.
     """
     for name, value in zip(names, values, strict=True):
-        if not isinstance(value, torch.Tensor):
+        if not isinstance(value, torch.Tensor) or _is_opaque(value):
             continue
         if not (value.is_floating_point() or value.is_complex()) or value.numel() == 0:
             continue

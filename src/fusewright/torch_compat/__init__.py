@@ -592,6 +592,29 @@ def has_storage(tensor: torch.Tensor) -> bool:
     return torch._C._has_storage(tensor)
 
 
+PACKED_CONVOLUTION = torch.ops.mkldnn._convolution_pointwise.default
+"""oneDNN's convolution of a weight that `pack_convolution_weight` gives; it takes an activation,
+too.
+"""
+
+
+def pack_convolution_weight(
+    weight: torch.Tensor,
+    padding: Sequence[int],
+    stride: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+    size: Sequence[int] | None,
+) -> torch.Tensor:
+    """A weight in the layout that oneDNN's kernel for inputs of a `size` wants, which no strides
+    describe. It does for other sizes as well; None: for any.
+    """
+    packed: torch.Tensor = torch.ops.mkldnn._reorder_convolution_weight(
+        weight, padding, stride, dilation, groups, size
+    )
+    return packed
+
+
 def has_onednn_kernels(dtype: torch.dtype) -> bool:
     """Whether oneDNN's recurrent layers are used for a type on this processor. 2.11 to 2.13."""
     onednn = torch.backends.mkldnn

@@ -576,6 +576,7 @@ class Machine:
         node, fake = self.builder.add_input(identifier(source, len(self.inputs)), tensor, shape)
         self.shapes.append(shape)
         node.meta["source"] = source
+        node.meta["is_of_module"] = _is_of_module(source)
         self.inputs.append(value)
         self.tensors[id(fake)] = value
         if _is_number_of_module(tensor, source):
@@ -673,6 +674,14 @@ def _guard_key(expected: Any) -> Any:
     if expected is None or type(expected) in (str, int, bool) or isinstance(expected, Source):
         return expected
     return id(expected)
+
+
+def _is_of_module(source: Source) -> bool:
+    """Whether a tensor is a parameter or a buffer of a module."""
+    match source:
+        case DictItemSource(origin=InstanceSource(name="_buffers" | "_parameters")):
+            return True
+    return False
 
 
 def _is_number_of_module(tensor: torch.Tensor, source: Source) -> bool:
