@@ -1,7 +1,7 @@
 """Models compiled by rule and tuned ahead of time, side by side in one process.
 
     python -m benchmarks.tuning [--device cpu|cuda] [--mode infer|train] [--models NAME …]
-        [--seconds S] [--trials]
+        [--seconds S] [--cuda-graphs] [--trials]
 
 By model: the median time of a call of either, taking turns; the best ones' ratio, which other
 processes disturb least; seconds that tuning took, with empty caches of its own; how many kernels
@@ -34,6 +34,8 @@ TOLERANCE = 0.03
 """Part of a time that is taken for noise."""
 
 MODES = {"by rule": "default", "tuned": "max-autotune-no-cudagraphs"}
+REPLAYED_MODES = {"by rule": "reduce-overhead", "tuned": "max-autotune"}
+"""Where all is replayed as CUDA graphs, so that launching takes no time."""
 
 HEAD = "model        by rule ms  tuned ms   speed  tuning s  kernels  changed  arguments MiB"
 
@@ -64,7 +66,7 @@ class Row:
         )
 
 
-def measure(name: str, device: str, mode: str, seconds: float) -> Row:
+def measure(name: str, device: str, mode: str, seconds: float, modes: dict[str, str]) -> Row:
     """Compile a model both ways, and let the calls take turns."""
     import fusewright
 
@@ -74,10 +76,12 @@ def measure(name: str, device: str, mode: str, seconds: float) -> Row:
         module, inputs = models.build(name)
     calls: dict[str, Callable[[], Any]] = {}
     compiled: dict[str, Any] = {}
-    for column, compile_mode in MODES.items():
+    for column, compile_mode in modes.items():
         options = {"strict": True, "eager_where_faster": False}
         compiled[column] = fusewright.compile(module, mode=compile_mode, options=options)
         calls[column] = _call(compiled[column], module, inputs, device, mode)
+    for call in calls.values():  # Graphs are recorded at the second call or the third.
+        call(), call()
     results = {column: [t.detach().clone() for t in call()] for column, call in calls.items()}
     if device == "cuda":
         samples = {column: [ms / 1e3] for column, ms in gpu.in_turns(calls).items()}
@@ -116,6 +120,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--mode", choices=["infer", "train"], default="infer")
     parser.add_argument("--models", nargs="+", default=None)
     parser.add_argument("--seconds", type=float, default=6.0, help="of turns, on the CPU")
+    parser.add_argument("--cuda-graphs", action="store_true", help="replay both on a GPU")
     parser.add_argument("--trials", action="store_true", help="print what won")
     options = parser.parse_args(arguments)
     known = gpu_models.MODELS if options.device == "cuda" else models.MODELS
@@ -125,7 +130,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ["FUSEWRIGHT_CACHE_DIR"] = folder
     for name in options.models or known:
         begin = time.perf_counter()
-        row = measure(name, options.device, options.mode, options.seconds)
+        modes = REPLAYED_MODES if options.cuda_graphs else MODES
+        row = measure(name, options.device, options.mode, options.seconds, modes)
         print(f"{row}   ({time.perf_counter() - begin:.0f} s)", flush=True)
         if options.trials:
             print(row.report, flush=True)

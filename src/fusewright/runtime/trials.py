@@ -10,14 +10,14 @@ from __future__ import annotations
 import importlib.metadata
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import inf, isfinite
-from typing import Final
+from typing import Any, Final
 
 import torch
 
 from fusewright.records import record
-from fusewright.runtime import choices
+from fusewright.runtime import choices, cuda_graphs
 from fusewright.runtime.choices import Decision
 from fusewright.runtime.llvm_engine import llvm_binding
 
@@ -41,6 +41,12 @@ LONG: Final = 5e-3
 
 REPEATS: Final = 3
 """How often all take turns."""
+
+MOST_RECORDED: Final = 20
+"""Calls in one CUDA graph, at most."""
+
+RECORDED_SECONDS: Final = 4e-4
+"""The time of a graph's calls, about."""
 
 PAIRS: Final = 8
 """How often the first and the best then take turns alone."""
@@ -99,15 +105,10 @@ def trial_key(device: torch.device, *texts: str) -> str:
 
 
 def time_alternatives(alternatives: Sequence[Alternative], device: torch.device) -> list[float]:
-    """The shortest time of each alternative; infinity for one that raises an exception."""
+    """The shortest time of each alternative; infinity for one that raises an exception. On a GPU it
+    is the GPU's own: what the CPU takes to launch is left out, wherever graphs can be recorded.
+    """
     best = [inf] * len(alternatives)
-
-    def take_turns(numbers: Sequence[int], repeats: int) -> None:
-        for _ in range(repeats):
-            times = choices.time_runs([alternatives[number] for number in numbers], device)
-            for number, seconds in zip(numbers, times, strict=True):
-                best[number] = min(best[number], seconds)
-
     for number, alternative in enumerate(alternatives):
         try:
             alternative()  # Loads machine code, and touches memory for the first time.
@@ -120,14 +121,56 @@ def time_alternatives(alternatives: Sequence[Alternative], device: torch.device)
             if best[number] > HOPELESS * min(best):
                 best[number] = min(best[number], _seconds_of_one(alternatives[number], device))
     running = [number for number in working if best[number] <= HOPELESS * min(best)]
-    if running:
-        is_long = min(best) > LONG
-        take_turns(running, 0 if is_long else REPEATS)
-        winner = min(running, key=lambda number: best[number])
-        if winner and 0 in working:
-            pair = alternatives[0], alternatives[winner]
-            best[0], best[winner] = _in_pairs(pair, device, is_long=is_long)
+    if not running:
+        return best
+    is_long = min(best) > LONG
+    compared = {*running, *({0} & set(working))}
+    runs: Mapping[int, Alternative] = {number: alternatives[number] for number in compared}
+    count = 1
+    if device.type == "cuda" and not is_long:
+        runs, count = _recorded(runs, device, min(best))
+    if not is_long:
+        best = [inf if number in runs else seconds for number, seconds in enumerate(best)]
+        for _ in range(REPEATS):
+            times = choices.time_runs([runs[number] for number in running], device)
+            for number, seconds in zip(running, times, strict=True):
+                best[number] = min(best[number], seconds / count)
+    winner = min(running, key=lambda number: best[number])
+    if winner and 0 in runs:
+        first, second = _in_pairs((runs[0], runs[winner]), device, is_long=is_long)
+        best[0], best[winner] = first / count, second / count
     return best
+
+
+def _recorded(
+    runs: Mapping[int, Alternative], device: torch.device, seconds: float
+) -> tuple[Mapping[int, Alternative], int]:
+    """Replays of the alternatives, each of several calls as one CUDA graph, and how many calls that
+    is. Where one cannot be recorded, all as they are.
+    """
+    count = max(1, min(MOST_RECORDED, int(RECORDED_SECONDS / max(seconds, 1e-7))))
+    index = torch.cuda.current_device() if device.index is None else device.index
+    recorder = cuda_graphs.CudaDevice(index)
+
+    def several(alternative: Alternative) -> cuda_graphs.Call:
+        def call(inputs: list[Any]) -> tuple[Any, ...]:
+            for _ in range(count):
+                alternative()
+            return ()
+
+        return call
+
+    replays: dict[int, Alternative] = {}
+    with torch.inference_mode(False), torch.no_grad():
+        for number, alternative in runs.items():
+            call = several(alternative)
+            try:
+                recorder.warm_up(call, [])
+                graph, _ = recorder.record(call, [])
+            except Exception:
+                return runs, 1
+            replays[number] = graph.replay
+    return replays, count
 
 
 def _in_pairs(
