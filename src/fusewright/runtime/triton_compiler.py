@@ -94,8 +94,9 @@ _PACKED_SUM = re.compile(r"\badd\.[su]16x2\s+(%\w+), (%\w+), (%\w+);")
 def without_packed_sums(assembly: str) -> str:
     """PTX whose sums of two 16-bit integers in one register are two sums each.
 
-    LLVM packs what it has proved to be short, such as remainders of indices within a block; the
-    ptxas of CUDA 12.8 and 12.9 adds 0 to some of the pairs that are to have -1 added.
+    LLVM packs what it has proved to be short, such as remainders of indices within a block. Of a
+    pair plus a constant of which one half is not used, the ptxas of CUDA 12.8 and 12.9 makes a pair
+    plus 0, without a warning.
     """
     return _PACKED_SUM.sub(
         "{ .reg .b16 %low, %high, %other_low, %other_high; "
