@@ -61,6 +61,7 @@ EAGER_TO_SPLIT = Limits(
     shortest_chunk=2,
     held_row=3,
     held_across=2,
+    batches_launches=True,
     holds_rows=lambda group: False,
 )
 """A GPU's limits, as small as the programs here."""

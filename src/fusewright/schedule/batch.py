@@ -10,29 +10,41 @@ nest [i0<24, i1<8192]  store b[…]:  …            store a[…]:  …
 Runs after fusion, on simplified nests, whose loops are equal when they are the same symbols. Only
 steps that lie near each other are batched, so that no buffer has to live much longer. Where
 launches that do the same over any loops become one, such as an optimiser's on a GPU, they are left
-alone.
+alone. There small reductions over equal loops share a kernel, too: the totals of statistics that
+were gathered in chunks take less time than a launch.
 """
 
 from __future__ import annotations
 
 from fusewright.ir.index import LoopSymbol
+from fusewright.ir.ops import REDUCTION_KINDS
+from fusewright.ir.products import DOT
 from fusewright.schedule.fusion import Graph, join, why_not_join
 from fusewright.schedule.nest import Nest
 
 DISTANCE = 8
 """Statements of the program that two batched nests may lie apart."""
 
+SMALL = 1 << 20
+"""Bytes: reductions that move no more take less time than a launch."""
+
+Loops = tuple[LoopSymbol, ...]
+
+_GATHERS = frozenset({"store", *REDUCTION_KINDS} - {DOT})
+"""Kinds of pieces of small reductions."""
+
 
 def batch(graph: Graph) -> None:
-    """Join each nest of stores with the nearest one before it, on its device, that has the same
-    loops. Changes `graph` in place.
+    """Join each nest of stores, or of small reductions, with the nearest one before it, on its
+    device, that has the same loops. Changes `graph` in place.
     """
-    latest: dict[tuple[str, tuple[LoopSymbol, ...]], int] = {}
+    latest: dict[tuple[str, Loops, frozenset[Loops]], int] = {}
     for number in range(len(graph.steps)):
         nest = graph.nest(number)
-        if nest is None or not nest.is_pointwise or any(piece.inner for piece in nest.pieces):
+        if nest is None or not (_is_plain(nest) or _is_small_reduction(nest)):
             continue
-        alike = nest.device, nest.outer
+        inner = frozenset(piece.inner for piece in nest.pieces if piece.inner)
+        alike = nest.device, nest.outer, inner
         earlier = latest.get(alike)
         if earlier is None or why_not_batch(graph, earlier, number) is not None:
             latest[alike] = number
@@ -40,6 +52,21 @@ def batch(graph: Graph) -> None:
         left = graph.nest(earlier)
         assert left is not None
         join(graph, earlier, number, nest.outer, (*left.pieces, *nest.pieces))
+
+
+def _is_plain(nest: Nest) -> bool:
+    """Whether it stores at each point of its outer loops, and no more."""
+    return nest.is_pointwise and not any(piece.inner for piece in nest.pieces)
+
+
+def _is_small_reduction(nest: Nest) -> bool:
+    """Whether it gathers so little that a launch takes longer, where launches are counted."""
+    if not nest.analysis.limits_of(nest.device).batches_launches:
+        return False
+    kinds = {piece.kind for piece in nest.pieces}
+    if ("store" in kinds and len(kinds) == 1) or not kinds <= _GATHERS:
+        return False
+    return sum(map(nest.analysis.bytes, {*nest.loaded, *nest.written})) <= SMALL
 
 
 def why_not_batch(graph: Graph, first: int, second: int) -> str | None:
@@ -55,7 +82,7 @@ def why_not_batch(graph: Graph, first: int, second: int) -> str | None:
     limits = graph.analysis.limits_of(left.device)
     if len({*left.loaded, *left.written, *right.loaded, *right.written}) > limits.most_buffers:
         return "a kernel cannot be given so many buffers"
-    if limits.batches_launches and _do_the_same(left, right):
+    if limits.batches_launches and _is_plain(left) and _do_the_same(left, right):
         return "their launches become one, with those over other loops"
     return why_not_join(graph, first, second)
 
