@@ -157,6 +157,17 @@ def test_indices_lie_within_their_ranges(timer: PlantedTimer) -> None:
     assert not any(trial.untried_because for trial in trials_of(compiled))
 
 
+def test_indices_that_are_looked_up_are_tried(timer: PlantedTimer) -> None:
+    def gathered(table: Tensor, places: Tensor, rows: Tensor) -> Tensor:
+        return table[places[rows]] * 2
+
+    table, places, rows = torch.randn(3, 16), torch.tensor([2, 0, 1, 1]), torch.tensor([0, 3, 2])
+    compiled = tuned(gathered)
+    assert torch.equal(compiled(table, places, rows), gathered(table, places, rows))
+    assert timer.asked
+    assert not any(trial.untried_because for trial in trials_of(compiled))
+
+
 def test_computed_indices_are_not_tried() -> None:
     def gathered(table: Tensor, rows: Tensor) -> Tensor:
         return table[rows * 2]

@@ -123,7 +123,7 @@ def _indirects(group: Group) -> Iterator[Indirect]:
 
 
 def _load_behind(value: Value) -> Load | None:
-    """The load that a value is, or is a cast of, at a place that was not loaded itself."""
+    """The load that a value is, or is a cast of: wherever it loads from, all is in range there."""
     while isinstance(value, Cast):
         value = value.argument
-    return value if isinstance(value, Load) and not value.indirect else None
+    return value if isinstance(value, Load) else None
