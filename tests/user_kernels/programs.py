@@ -237,6 +237,17 @@ def of_a_transposed_product(x: torch.Tensor) -> Any:
 
 
 @program
+def of_memory_written_to_before(x: torch.Tensor) -> Any:
+    """Values that are written into memory which lies otherwise than they do."""
+    matrix = x.new_empty(4, 6).t()
+    matrix.copy_(x[:24].reshape(6, 4))
+    matrix.mul_(2)
+    strides = matrix.stride()
+    subtract_maximum[(6,)](matrix, matrix, *strides, *strides, 4, BLOCK=4)
+    return matrix
+
+
+@program
 def of_no_elements(x: torch.Tensor) -> Any:
     out = torch.zeros_like(x)
     add[(1,)](x, x, out, 0, BLOCK=16)

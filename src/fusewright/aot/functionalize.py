@@ -33,7 +33,7 @@ from fusewright.fake import FakeMode
 from fusewright.fake_rules.geometry import known_equal, same_sizes
 from fusewright.operators import OperatorKind, facts, operator_named
 from fusewright.torch_compat import OpOverload
-from fusewright.user_kernels import LAID_OUT, UserKernelOnCopies
+from fusewright.user_kernels import UserKernelOnCopies
 
 aten = torch.ops.aten
 
@@ -125,7 +125,7 @@ class Functionalizer:
         node.args = fx.node.map_arg(node.args, self.current)
         node.kwargs = fx.node.map_arg(node.kwargs, self.current)
         if isinstance(node.target, UserKernelOnCopies):
-            node.args = tuple(map(self._lying_as, node.args, node.meta[LAID_OUT]))
+            node.args = tuple(map(self._lying_as, node.args, node.target.likes))
         self._values[node] = (node, self._versions.get(self.root(node), 0))
 
     def _lying_as(self, argument: Any, like: torch.Tensor | None) -> Any:

@@ -52,7 +52,7 @@ from fusewright.operators import OperatorKind, facts
 from fusewright.symbolic.nodes import SYMBOLIC, symbolic_int
 from fusewright.symbolic.relations import indicator_index
 from fusewright.torch_compat import OpOverload, TorchDispatchMode
-from fusewright.user_kernels import LAID_OUT, UserKernelCall, UserKernelOnCopies
+from fusewright.user_kernels import UserKernelCall, UserKernelOnCopies
 
 aten = torch.ops.aten
 
@@ -330,8 +330,8 @@ class Recorder(TorchDispatchMode):
         if any(torch_compat.unwrapped(tensor) is not tensor for tensor in tensors(operands)):
             raise UnsupportedOperator(f"{call} inside of a transform of torch.func")
         results = tuple([self._like(operands[number]) for number in call.written])
-        node = self.record_call(UserKernelOnCopies(call), tuple(operands), {}, results)
-        node.meta[LAID_OUT] = tuple(map(self._like, operands))
+        target = UserKernelOnCopies(call, [self._like(operand) for operand in operands])
+        self.record_call(target, tuple(operands), {}, results)
         for number, value in zip(call.written, results, strict=True):
             self._record_copy(operands[number], value, is_noticed=False)
 

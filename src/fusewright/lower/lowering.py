@@ -40,7 +40,7 @@ from fusewright.lower.user_kernels import launch_user_kernel
 from fusewright.opaque import BUFFERS, Opaque, is_number
 from fusewright.operators import facts
 from fusewright.records import replace
-from fusewright.user_kernels import LAID_OUT, UserKernelOnCopies
+from fusewright.user_kernels import UserKernelOnCopies
 
 COPY_BACK = "aten.copy_.default"
 """The one operator that may write to a graph input: its mutation, made visible."""
@@ -230,7 +230,7 @@ class _Lowering:
             origin=_origin(name, node),
         )
         if isinstance(node.target, UserKernelOnCopies):
-            likes = node.meta[LAID_OUT]
+            likes = node.target.likes
             layouts = [None if like is None else self.layout(like, node) for like in likes]
             return launch_user_kernel(
                 call, node, node.target.call, arguments, layouts, partial(self.dies_with, node)

@@ -2,7 +2,6 @@
 
 from fusewright.user_kernels.building import LaunchReader, NotACall, make_call
 from fusewright.user_kernels.calls import (
-    LAID_OUT,
     OperandPlace,
     UserKernelCall,
     UserKernelOnCopies,
@@ -16,7 +15,6 @@ from fusewright.user_kernels.on_fakes import (
 from fusewright.user_kernels.writes import Helper, kernel_writes, python_function
 
 __all__ = [
-    "LAID_OUT",
     "Helper",
     "LaunchReader",
     "NotACall",

@@ -14,17 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Final
+from typing import Any
 
 import torch
 
 from fusewright import torch_compat
 from fusewright.records import record
-
-LAID_OUT: Final = "laid_out"
-"""In the `meta` of a traced call: by argument, a fake that lies in memory as the kernel expects the
-argument to, None for a number.
-"""
 
 
 @record
@@ -123,8 +118,14 @@ class UserKernelOnCopies:
     graphs = ()
     """No part of it is compiled."""
 
-    def __init__(self, call: UserKernelCall) -> None:
+    def __init__(self, call: UserKernelCall, likes: Sequence[torch.Tensor | None]) -> None:
         self.call = call
+        self.likes = tuple(likes)
+        """By operand, a fake that lies in memory as the kernel expects the tensor to; None for a
+        number.
+        """
+
+        self._orders = [None if like is None else _order(like) for like in likes]
         self.has_effect = call.has_effect
         self.__name__ = self.__qualname__ = call.__name__
         self.__module__ = __name__
@@ -133,11 +134,22 @@ class UserKernelOnCopies:
         return self.__name__
 
     def __call__(self, *operands: Any) -> tuple[torch.Tensor, ...]:
+        """By eager operators, whose results may lie otherwise than the program's."""
         own = list(operands)
+        for number, order in enumerate(self._orders):
+            if order is not None and not own[number].permute(order).is_contiguous():
+                dense = own[number].permute(order).contiguous()
+                own[number] = dense.permute(sorted(range(len(order)), key=order.__getitem__))
         for number in self.call.written:
             own[number] = _copied(own[number])
         self.call.launch(own)
         return tuple([own[number] for number in self.call.written])
+
+
+def _order(tensor: torch.Tensor) -> list[int] | None:
+    """The dimensions from the outermost in memory to the innermost; None where it is not dense."""
+    order = sorted(range(tensor.dim()), key=lambda dim: (tensor.stride()[dim], tensor.shape[dim]))
+    return order[::-1] if tensor.permute(order[::-1]).is_contiguous() else None
 
 
 def _current_device(operands: Sequence[Any]) -> AbstractContextManager[object]:
