@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
+from torch.fx.node import map_aggregate
 
 from fusewright.config import Options
 from fusewright.context import CompileContext
@@ -84,6 +85,20 @@ def _gradients(
     return torch.autograd.grad(tracked, trained, tangents, allow_unused=True)
 
 
+def _in_double(module: fx.GraphModule) -> fx.GraphModule:
+    """The module with double precision wherever its calls name a half type."""
+
+    def widened(value: Any) -> Any:
+        return torch.float64 if isinstance(value, torch.dtype) and value in HALF_TYPES else value
+
+    graph = fx.Graph()
+    graph.output(graph.graph_copy(module.graph, {}))
+    for node in graph.nodes:
+        node.args = map_aggregate(node.args, widened)
+        node.kwargs = map_aggregate(node.kwargs, widened)
+    return fx.GraphModule(module, graph)
+
+
 def _are_more_exact(
     computed: Gradients,
     expected: Gradients,
@@ -97,7 +112,7 @@ def _are_more_exact(
     if dtype not in HALF_TYPES:
         return False
     wide = [tensor.double() if tensor.is_floating_point() else tensor for tensor in tensors]
-    exact = _gradients(module, _leaves(wide), dtype)
+    exact = _gradients(_in_double(module), _leaves(wide), dtype)
     for one, other, truth in zip(computed, expected, exact, strict=True):
         if one is None or other is None or truth is None:
             continue
