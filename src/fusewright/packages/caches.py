@@ -9,7 +9,7 @@ from typing import Final
 
 from fusewright.errors import PackageRefused
 from fusewright.packages.container import read_package, write_package
-from fusewright.runtime import choices, cubins, llvm_engine
+from fusewright.runtime import choices, cubins, llvm_engine, processor
 from fusewright.runtime.folders import generated_folder
 from fusewright.runtime.kept_files import ROOM, KeptFiles
 from fusewright.runtime.loader import MODULE_ROOM, generated_modules
@@ -17,6 +17,7 @@ from fusewright.runtime.loader import MODULE_ROOM, generated_modules
 KINDS: Final[dict[str, tuple[KeptFiles, str]]] = {
     "cpu": (llvm_engine.OBJECTS, "machine code of CPU kernels"),
     "gpu": (cubins.FILES, "machine code of GPU kernels"),
+    "processor": (processor.PROCESSORS, "what LLVM says of processors"),
     "choice": (choices.FILES, "kernels that were found to be fastest"),
 }
 

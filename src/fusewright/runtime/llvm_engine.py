@@ -2,7 +2,7 @@
 
 Kernels of one compile go through as one module, since most of the cost of a small module is fixed.
 The text arrives already vectorised, with its loops in the wanted order, so only a handful of cheap
-passes run. llvmlite (50 ms) is imported at the first use.
+passes run. llvmlite (50 ms) is imported when something has to be compiled.
 """
 
 from __future__ import annotations
@@ -11,8 +11,6 @@ import hashlib
 import threading
 from collections.abc import Mapping, Sequence
 from functools import cache
-from importlib import import_module
-from types import ModuleType
 from typing import Any, Final
 
 from fusewright.errors import FusewrightError
@@ -21,6 +19,7 @@ from fusewright.ir.limits import HALF_TYPES
 from fusewright.native import MachineCode
 from fusewright.records import field, record
 from fusewright.runtime.kept_files import KeptFiles
+from fusewright.runtime.processor import llvm_binding, this_processor
 
 PASSES: Final = "1"
 """Number of the passes and settings of `MachineCodeCompiler`: part of what decides its code."""
@@ -79,29 +78,20 @@ NAMED_TARGETS = {
 
 
 @cache
-def llvm_binding() -> ModuleType:
-    """llvmlite's binding, with the code generator of this machine's processor family ready."""
-    binding = import_module("llvmlite.binding")
-    binding.initialize_native_target()
-    binding.initialize_native_asmprinter()
-    return binding
-
-
-@cache
 def cpu_target(name: str = "auto") -> CpuTarget:
     """The target an option names: auto (this machine), avx2, avx512, neon or scalar."""
     if name != "auto":
         return NAMED_TARGETS[name]
-    binding = llvm_binding()
-    features = binding.get_host_cpu_features()
+    processor = this_processor()
+    features = processor.features
     width = 16
     if features.get("avx512f") and features.get("avx512vl") and features.get("avx512bw"):
         width = 64
     elif features.get("avx2") and features.get("fma"):
         width = 32
     return CpuTarget(
-        name=binding.get_host_cpu_name(),
-        features=features.flatten(),
+        name=processor.name,
+        features=",".join(f"{'+' if has else '-'}{name}" for name, has in sorted(features.items())),
         vector_bytes=width,
         has_scalef=width == 64,
     )
@@ -243,8 +233,7 @@ def join_modules(sources: Mapping[str, str]) -> str:
 
 def object_key(text: str, target: CpuTarget) -> str:
     """Hash of all that decides the object code."""
-    version = ".".join(map(str, llvm_binding().llvm_version_info))
-    parts = (text, target.name, target.features, version, PASSES)
+    parts = (text, target.name, target.features, this_processor().llvm, PASSES)
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 

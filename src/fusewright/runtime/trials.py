@@ -19,7 +19,7 @@ import torch
 from fusewright.records import record
 from fusewright.runtime import choices, cuda_graphs
 from fusewright.runtime.choices import Decision
-from fusewright.runtime.llvm_engine import llvm_binding
+from fusewright.runtime.processor import this_processor
 
 Alternative = Callable[[], object]
 """Does the thing once."""
@@ -100,7 +100,7 @@ def trial_key(device: torch.device, *texts: str) -> str:
     if device.type == "cuda":
         compiler = f"triton {importlib.metadata.version('triton')}"
     else:
-        compiler = f"llvm {llvm_binding().llvm_version_info}"
+        compiler = f"llvm {this_processor().llvm}"
     return choices.kept_key("\0".join((*texts, compiler)), str(device), 0)
 
 
