@@ -144,6 +144,8 @@ def compile_graph(
         with context.stage("freeze"):  # What depends on weights alone is computed once.
             weights = weights_of(graph_module, example_inputs)
             frozen = freeze(graph, weights, layouts_are_free=may_lie_anyhow(graph.graph))
+            if frozen is not None:
+                context.note("frozen", str(frozen))
     whole = graph if frozen is None else frozen.graph
     compiled = compile_aten(whole, context, language, is_whole=True)
     run = _in_recorded_types(compiled) if is_autocast_on() else compiled.run

@@ -5,7 +5,9 @@ size, on NaN, under autocast, in threads; and weights that change later are noti
 from __future__ import annotations
 
 import copy
+import gc
 import warnings
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -123,6 +125,8 @@ def test_batch_norms_are_folded_and_weights_packed_once() -> None:
     calls = list(compilation.record.extern_calls)
     packed = "mkldnn._convolution_pointwise.default"
     assert calls.count(packed) == 2 or not torch.backends.mkldnn.is_available()
+    told = str(fusewright.explain(compiled).history)
+    assert "(frozen: 4 tensors, computed of 11 weights, 0.0 MiB)" in told
     text = str(compilation.record.program.origins)
     assert "batch_norm" not in text and "rsqrt" not in text
 
@@ -289,6 +293,71 @@ def test_weights_of_inference_mode() -> None:
     compiled = frozen(model)
     with torch.inference_mode():
         compiled(x)
+    torch.testing.assert_close(compiled(x), model(x), rtol=1e-4, atol=1e-4)
+
+
+def test_weights_that_share_memory_with_what_is_written() -> None:
+    class Writes(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("whole", torch.randn(4, 4))
+            self.register_buffer("part", self.whole[:2])
+            self.weight = nn.Parameter(torch.randn(4, 4))
+
+        def forward(self, x: Any) -> Any:
+            self.whole.add_(1)
+            x.mul_(2)
+            return x + torch.exp(self.part * 0.1).sum(), torch.exp(self.weight * 0.1) * x
+
+    model = Writes()
+    other = copy.deepcopy(model)
+    other.part = other.whole[:2]
+    compiled = frozen(model)
+    for _ in range(2):
+        x = torch.randn(4, 4)
+        torch.testing.assert_close(compiled(x.clone()), other(x.clone()))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _ in range(2):  # The argument is the weight.
+            result = compiled(model.weight.view(4, 4))
+            torch.testing.assert_close(result, other(other.weight.view(4, 4)))
+            torch.testing.assert_close(model.weight, other.weight)
+
+
+def test_frozen_code_keeps_no_model_alive() -> None:
+    model = images()
+    compiled = frozen(lambda model, x: model(x))
+    compiled(model, torch.randn(2, 3, 12, 12))
+    weight = weakref.ref(model[0].weight)
+    del model
+    gc.collect()
+    assert weight() is None
+
+
+@pytest.mark.filterwarnings("ignore:fusewright")
+def test_graph_breaks_and_parameters_that_are_put_in() -> None:
+    class Breaks(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = images()
+
+        def forward(self, x: Any) -> Any:
+            y = self.inner[:4](x)
+            fusewright.graph_break()
+            return self.inner[4:](y)
+
+    model, x = Breaks(), torch.randn(2, 3, 12, 12)
+    compiled = frozen(model)
+    for _ in range(2):
+        torch.testing.assert_close(compiled(x), model(x), rtol=1e-4, atol=1e-4)
+        model.inner[5].weight.mul_(2)
+    doubled = {name: value * 2 for name, value in model.named_parameters()}
+    torch.testing.assert_close(
+        torch.func.functional_call(compiled, doubled, (x,)),
+        torch.func.functional_call(model, doubled, (x,)),
+        rtol=1e-3,
+        atol=1e-3,
+    )
     torch.testing.assert_close(compiled(x), model(x), rtol=1e-4, atol=1e-4)
 
 

@@ -65,6 +65,13 @@ class FrozenGraph:
     names: tuple[str, ...]
     """Of the inputs that `prepare` reads, as the user would write them."""
 
+    bytes: int
+    """The size of the results, packed ones as they were before."""
+
+    def __str__(self) -> str:
+        size = f"{self.bytes / 2**20:.1f} MiB"
+        return f"{len(self.values)} tensors, computed of {len(self.positions)} weights, {size}"
+
     def call(self, run: Call, *, refuses: bool) -> Call:
         """`run`, which takes the graph's inputs, with the frozen values added. `refuses`: a weight
         that changes is an error.
@@ -74,14 +81,14 @@ class FrozenGraph:
 
 
 def weights_of(graph_module: fx.GraphModule, example_inputs: Sequence[Any]) -> dict[int, str]:
-    """By position: the inputs of a captured graph that are parameters, or, as capture tells,
-    buffers of modules, as the user would write them.
+    """By position: the inputs of a captured graph that are parameters and buffers of modules, as
+    the user would write them. Torch's capture does not tell: there, all parameters.
     """
     placeholders = graph_module.graph.find_nodes(op="placeholder")
     return {
         position: str(node.meta.get("source", node.name))
         for position, (node, value) in enumerate(zip(placeholders, example_inputs, strict=True))
-        if node.meta.get("is_of_module") or isinstance(value, torch.nn.Parameter)
+        if node.meta.get("is_of_module", isinstance(value, torch.nn.Parameter))
     }
 
 
@@ -114,6 +121,7 @@ def freeze(
         return None
     prepare, read = _prepared(graph, border)
     values = []
+    size = 0
     last = placeholders[-1]
     for node in border:
         with graph.graph.inserting_after(last):
@@ -122,6 +130,7 @@ def freeze(
         for user in [user for user in node.users if user not in constant]:
             user.replace_input_with(node, last)
         values.append(node.meta["val"])
+        size += _bytes(node if isinstance(node.meta["val"], torch.Tensor) else node.args[0])
     remove_dead_code(graph.graph)
     positions = tuple(placeholders.index(node) for node in read)
     return FrozenGraph(
@@ -130,6 +139,7 @@ def freeze(
         positions=positions,
         values=tuple(values),
         names=tuple(weights[position] for position in positions),
+        bytes=size,
     )
 
 

@@ -184,6 +184,9 @@ class GraphReport:
     not_replayed_because: str
     """Why parts of it are not replayed as CUDA graphs, where that was asked for."""
 
+    frozen: str
+    """The values that are computed of weights alone, and their size; empty where none are."""
+
     backward: BackwardReport | None
     """None for inference, and where the backend does not tell."""
 
@@ -432,9 +435,15 @@ def _graph_report(compilation: Compilation) -> GraphReport:
         runs_eagerly=getattr(compilation.compiled, "failure", None) is not None,
         in_python_because="; ".join(_reasons(compilation, "in_python_because")),
         not_replayed_because="; ".join(_reasons_against_replays(compilation)),
+        frozen=_frozen(record),
         backward=_backward_report(compilation),
         compilation=compilation,
     )
+
+
+def _frozen(record: Record | None) -> str:
+    notes = () if record is None else record.notes
+    return next((note.message for note in notes if note.kind == "frozen"), "")
 
 
 def _layout_copies(compilation: Compilation) -> dict[str, int]:
@@ -549,6 +558,8 @@ def _graph_row(number: int, graph: GraphReport) -> tuple[str, ...]:
         text += f"   (in Python: {graph.in_python_because})"
     if graph.not_replayed_because:
         text += f"   (no CUDA graph: {graph.not_replayed_because})"
+    if graph.frozen:
+        text += f"   (frozen: {graph.frozen})"
     return (f"graph {number}", graph.function, _place(graph.place), text)
 
 
