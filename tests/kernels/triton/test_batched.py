@@ -4,6 +4,7 @@ eagerly.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -143,3 +144,57 @@ def test_steps_of_an_optimizer(kind: str, launches: int, foreach: bool) -> None:
     assert explained is not None
     (graph,) = explained.graphs
     assert graph.launches == launches
+
+
+def random_program(seed: int) -> tuple[Any, list[torch.Tensor]]:
+    """A program that reads, writes and views some tensors of few sizes in any order, and those."""
+    draw = random.Random(seed)
+    generator = torch.Generator().manual_seed(seed)
+    count = draw.randint(2, 9)
+    sizes = [draw.choice([(2,), (7,), (1030,), (33, 40), (1024,), (2048,)]) for _ in range(count)]
+    kinds = ("scale", "sine", "add in place", "add a mean", "copy", "view")
+    steps = [
+        (draw.choice(kinds), draw.randrange(count), draw.randrange(count))
+        for _ in range(draw.randint(count, 3 * count))
+    ]
+
+    def run(tensors: list[torch.Tensor], rate: torch.Tensor) -> list[torch.Tensor]:
+        values, views = list(tensors), []
+        for kind, own, other in steps:
+            if kind == "scale":
+                values[own] = values[own] * 0.5 + rate
+            elif kind == "sine":
+                values[own] = (values[own] * 0.1).sin()
+            elif kind == "add in place":
+                tensors[own].add_(values[own] * 0.25)
+            elif kind == "add a mean":
+                values[own] = values[own] + values[other].mean() * 0.1
+            elif kind == "view":
+                views.append(values[own].reshape(-1)[1:] * 2)
+            elif tensors[own].shape == tensors[other].shape:
+                tensors[own].copy_(values[other])
+        return values + views
+
+    return run, [torch.randn(size, generator=generator) for size in sizes]
+
+
+BATCHING = (0, 12, 21, 24, 32, 41, 49, 57)
+"""Seeds of programs with batches."""
+
+
+@pytest.mark.parametrize("seed", BATCHING)
+def test_a_launch_keeps_its_place_among_those_that_it_depends_on(seed: int) -> None:
+    run, tensors = random_program(seed)
+    rate = torch.tensor(0.3, dtype=torch.float64)
+    others = [tensor.clone() for tensor in tensors]
+    explained = fusewright.explain(run, backend=NAME, options={"strict": True, "verify": True})
+    with torch.no_grad():
+        explanation = explained(tensors, rate)
+        again = fusewright.compile(run, backend=NAME, options={"strict": True})
+        wanted = [run(others, rate) for _ in range(2)]
+        found = again(tensors, rate)
+    torch.testing.assert_close(found, wanted[1], rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(tensors, others, rtol=1e-5, atol=1e-6)
+    (compilation,) = explanation.compilations
+    assert compilation.record is not None
+    assert any(launch.shares_launch for launch in compilation.record.launches)
