@@ -72,6 +72,15 @@ def fill(out, count, value, BLOCK: tl.constexpr, DTYPE: tl.constexpr):
     tl.store(out + place, (place * value).to(DTYPE), place < count)
 
 
+@triton.jit
+def add_pair(pair, out, sizes, BLOCK: tl.constexpr):
+    place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = place < sizes[0]
+    tl.store(
+        out + place, tl.load(pair[0] + place, inside) + tl.load(pair[1] + place, inside), inside
+    )
+
+
 def _measured(run: Callable[[], Any], quantiles: Any) -> list[float]:
     """As Triton's benchmark, where there may be no GPU: all configurations are as fast."""
     run()
@@ -275,6 +284,13 @@ def of_a_type(x: torch.Tensor) -> Any:
     out = torch.empty_like(x)
     fill[blocks(x.numel())](out, x.numel(), 2, BLOCK=16, DTYPE=tl.float32)
     return out + x
+
+
+@program
+def of_tuples(x: torch.Tensor) -> Any:
+    out = torch.empty_like(x)
+    add_pair[blocks(x.numel())]((x, x.sin()), out, (x.numel(), 3), BLOCK=16)
+    return out
 
 
 @program

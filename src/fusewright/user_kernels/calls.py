@@ -12,8 +12,7 @@ itself: compiling, tuning and launching stay Triton's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -59,11 +58,13 @@ class UserKernelCall:
         self.kernel = kernel
         """What the program launches: a `JITFunction`, or an autotuner or heuristics around one."""
 
-        self.arguments = tuple(arguments)
+        self.grids = tuple(grids)
+        self._arguments = _filler(tuple(arguments))
         """The kernel's arguments by position, with an `OperandPlace` for each that varies."""
 
-        self.keywords = dict(keywords)
-        self.grids = tuple(grids)
+        self._keywords = tuple(keywords)
+        self._values = _filler(tuple(keywords.values()))
+        self._sizes = [_filler(grid.sizes) for grid in grids]
         self.written = tuple(written)
         """The numbers of the operands that the kernel may write to, in ascending order."""
 
@@ -79,29 +80,31 @@ class UserKernelCall:
     def __call__(self, *operands: Any) -> None:
         """Launch the kernel; on fakes, have that noted by who runs them."""
         mode = torch_compat.current_dispatch_mode()
-        note = getattr(mode, "note_user_kernel", None)
-        if note is None:
-            self.launch(operands)
+        if mode is not None and hasattr(mode, "note_user_kernel"):
+            mode.note_user_kernel(self, operands)
         else:
-            note(self, operands)
+            self.launch(operands)
 
     def launch(self, operands: Sequence[Any]) -> None:
         """Launch the kernel on tensors, on the device where they lie."""
-        arguments = [filled(argument, operands) for argument in self.arguments]
-        keywords = {name: filled(value, operands) for name, value in self.keywords.items()}
-        with _current_device(operands):
-            self.kernel[self._grid(operands)](*arguments, **keywords)
+        launch = self.kernel[self._grid(operands)]
+        keywords = dict(zip(self._keywords, self._values(operands), strict=True))
+        gpu = _gpu_to_enter(operands)
+        if gpu is None:
+            launch(*self._arguments(operands), **keywords)
+        else:
+            with torch.cuda.device(gpu):
+                launch(*self._arguments(operands), **keywords)
 
     def _grid(self, operands: Sequence[Any]) -> Any:
         """The grid as Triton takes it: a tuple, or what finds it for the arguments chosen."""
-        first, *others = self.grids
-        if not others:
-            return filled(first.sizes, operands)
+        if len(self.grids) == 1:
+            return self._sizes[0](operands)
 
-        def choose(chosen: Mapping[str, Any]) -> tuple[int, ...]:
-            for grid in self.grids:
+        def choose(chosen: Mapping[str, Any]) -> tuple[Any, ...]:
+            for grid, sizes in zip(self.grids, self._sizes, strict=True):
                 if all(chosen.get(name) == value for name, value in grid.settings):
-                    return filled(grid.sizes, operands)  # type: ignore[no-any-return]
+                    return sizes(operands)
             raise RuntimeError(
                 f"{self.__name__} has a configuration that it had not when it was compiled: make "
                 "all of them before the first call"
@@ -152,13 +155,15 @@ def _order(tensor: torch.Tensor) -> list[int] | None:
     return order[::-1] if tensor.permute(order[::-1]).is_contiguous() else None
 
 
-def _current_device(operands: Sequence[Any]) -> AbstractContextManager[object]:
-    """Context in which the GPU of the operands is the current one, where Triton launches."""
+def _gpu_to_enter(operands: Sequence[Any]) -> int | None:
+    """The GPU of the operands, where another is the current one: Triton launches on that."""
     for operand in operands:
-        if isinstance(operand, torch.Tensor) and operand.is_cuda:
-            is_current = operand.device.index == torch.cuda.current_device()
-            return nullcontext() if is_current else torch.cuda.device(operand.device)
-    return nullcontext()
+        if isinstance(operand, torch.Tensor):
+            if not operand.is_cuda:
+                return None
+            index = operand.device.index
+            return None if index == torch_compat.cuda.device() else index
+    return None
 
 
 def _copied(tensor: torch.Tensor) -> torch.Tensor:
@@ -169,11 +174,24 @@ def _copied(tensor: torch.Tensor) -> torch.Tensor:
     return copy.copy_(tensor)
 
 
-def filled(argument: Any, operands: Sequence[Any]) -> Any:
-    """An argument with operands at their places."""
-    match argument:
-        case OperandPlace(number):
-            return operands[number]
-        case tuple():
-            return tuple([filled(part, operands) for part in argument])
-    return argument
+Fill = Callable[[Sequence[Any]], tuple[Any, ...]]
+
+
+def _filler(template: tuple[Any, ...]) -> Fill:
+    """A function that gives `template` with operands at their places."""
+    if any(isinstance(part, tuple) for part in template):
+        return lambda operands: _filled(template, operands)  # type: ignore[no-any-return]
+    if not any(isinstance(part, OperandPlace) for part in template):
+        return lambda operands: template
+    pairs = [
+        (part.number, None) if isinstance(part, OperandPlace) else (-1, part) for part in template
+    ]
+    return lambda operands: tuple(
+        [operands[number] if number >= 0 else constant for number, constant in pairs]
+    )
+
+
+def _filled(part: Any, operands: Sequence[Any]) -> Any:
+    if isinstance(part, tuple):
+        return tuple([_filled(inner, operands) for inner in part])
+    return operands[part.number] if isinstance(part, OperandPlace) else part
