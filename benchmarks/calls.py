@@ -86,7 +86,7 @@ def measure(name: str, mode: str, sizes: str, *, target: str, seconds: float, pe
         program=name,
         mode=mode,
         sizes=sizes,
-        launches=sum(len(record.launches) for record in records),
+        launches=sum(record.launch_count for record in records),
         extern_calls=sum(len(record.extern_calls) for record in records),
         times=times,
         parts=parts,

@@ -84,7 +84,7 @@ def own_traffic() -> dict[str, Any]:
     for record in records:
         stages.update(record.timings)
     return {
-        "launches": sum(len(record.launches) for record in records),
+        "launches": sum(record.launch_count for record in records),
         "distinct_kernels": sum(len(record.kernels) for record in records),
         "bytes": sum(record.bytes_moved for record in records),
         "extern_calls": sum(len(record.extern_calls) for record in records),
