@@ -6,6 +6,7 @@ import weakref
 from collections.abc import Iterator, Sequence
 from math import inf
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -15,9 +16,11 @@ from torch import Tensor
 import fusewright
 from fusewright.config import Options
 from fusewright.context import CompileContext
+from fusewright.fuzz import loops
 from fusewright.ir.group import Group
 from fusewright.ir.lines import CallChoice, CallKernel, DefineChoice
 from fusewright.ir.parse import parse_program
+from fusewright.ir.text import print_program
 from fusewright.kernels import KernelLanguage, KernelSet, Languages, define_kernels
 from fusewright.kernels.language import Candidate
 from fusewright.kernels.random_arguments import index_limits
@@ -363,6 +366,31 @@ program rows(table: f32[10, 4], n: i64[3])
 def groups(text: str) -> list[Group]:
     works = schedule(parse_program(text), CompileContext()).works
     return [work for work in works if isinstance(work, Group)]
+
+
+def check_random_programs(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever candidate wins computes what the loops say."""
+    draw = Random(count)
+
+    def timer(alternatives: Sequence[Alternative], device: torch.device) -> list[float]:
+        for alternative in alternatives:
+            alternative()
+        winner = draw.randrange(len(alternatives))
+        return [1.0 if number == winner else 2.0 for number in range(len(alternatives))]
+
+    monkeypatch.setattr(trials, "TIMER", timer)
+    for number in range(count):
+        program = loops.generate(Random(f"tuned {number}"))
+        assert loops.check(program, number, ("auto",), tune=True) is None, print_program(program)
+
+
+def test_random_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    check_random_programs(12, monkeypatch)
+
+
+@pytest.mark.thorough
+def test_many_random_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    check_random_programs(300, monkeypatch)
 
 
 # Choices among alternatives of several kernels ----------------------------------------------------

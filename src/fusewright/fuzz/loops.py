@@ -520,7 +520,9 @@ class _Generator:
 # Checking -----------------------------------------------------------------------------------------
 
 
-def check(program: Program, seed: int = 0, targets: Sequence[str] = TARGETS) -> str | None:
+def check(
+    program: Program, seed: int = 0, targets: Sequence[str] = TARGETS, *, tune: bool = False
+) -> str | None:
     """The faults of the code that `program` is compiled to: in its text, when it is compiled, or in
     its results for inputs made from `seed`, on memory filled with garbage. None: nothing.
     """
@@ -534,7 +536,7 @@ def check(program: Program, seed: int = 0, targets: Sequence[str] = TARGETS) -> 
     for target in targets:
         arguments = [tensor.clone() for tensor in inputs]
         try:
-            results = run(program, [*sizes.values(), *arguments], target)
+            results = run(program, [*sizes.values(), *arguments], target, tune=tune)
         except Exception as error:  # Whatever it is, a legal program has met it.
             return f"{target}: {type(error).__name__}: {error}"
         pairs = list(zip(operand_buffers(program.outputs), results, wanted, strict=True))
@@ -547,9 +549,13 @@ def check(program: Program, seed: int = 0, targets: Sequence[str] = TARGETS) -> 
     return None
 
 
-def run(program: Program, arguments: list[Any], target: str) -> Sequence[torch.Tensor]:
-    """The results of the program's machine code; memory is garbage before it is written."""
-    context = CompileContext(options=Options(verify=True, kernel_target=target))
+def run(
+    program: Program, arguments: list[Any], target: str, *, tune: bool = False
+) -> Sequence[torch.Tensor]:
+    """The results of the program's machine code; memory is garbage before it is written. `tune`:
+    kernels are tuned.
+    """
+    context = CompileContext(options=Options(verify=True, kernel_target=target, tune=tune))
     verify_program(program)
     planned = schedule(program, context)
     verify_schedule(planned)
