@@ -90,6 +90,11 @@ def test_steps_of_optimizers(device: Path, tmp_path: Path) -> None:
     assert run_pretending(device, tmp_path, "optimizers").rstrip().endswith("\n0 wrong")
 
 
+def test_geometry(device: Path, tmp_path: Path) -> None:
+    """Results have eager's types and layouts, also where torch's meta kernels say otherwise."""
+    assert run_pretending(device, tmp_path, "geometry").split() == ["0", "wrong"]
+
+
 def test_small_programs(device: Path, tmp_path: Path) -> None:
     compile_graphs(device, tmp_path, "--train")
 

@@ -213,16 +213,27 @@ def batch_norm_with_update(
     momentum: float,
     eps: float,
 ) -> tuple[Geometry, ...] | None:
-    """_batch_norm_with_update_functional on the CPU: (output, mean, reciprocal standard deviation,
-    an empty reserve, running mean, running variance). All statistics have the type of the given
-    ones, where torch's meta kernel says that of x for the former and float32 for the latter.
+    """_batch_norm_with_update_functional: (output, mean, reciprocal standard deviation, an empty
+    reserve, running mean, running variance). All statistics have the type of the given ones, the
+    saved ones of half types on a GPU float32; torch's meta kernel says that of x for the former and
+    float32 for the latter.
     """
-    results = batch_norm(x, weight, bias, mean, variance, momentum, eps)
-    if results is None or x.dim() < 2:
+    if x.dim() < 2:
         return None
-    statistics = contiguous(mean.dtype, (x.shape[1],))
+    moved = contiguous(mean.dtype, (x.shape[1],))
     reserve = contiguous(torch.uint8, (0,))
-    return results[0], statistics, statistics, reserve, statistics, statistics
+    if x.device.type == "cpu":
+        results = batch_norm(x, weight, bias, mean, variance, momentum, eps)
+        if results is None:
+            return None
+        result, saved = results[0], moved
+    elif x.is_contiguous() or is_channels_last(x):
+        lays_out = contiguous if x.is_contiguous() else channels_last
+        saved_type = x.dtype if x.dtype is torch.float64 else torch.float32
+        result, saved = lays_out(x.dtype, x.shape), contiguous(saved_type, (x.shape[1],))
+    else:
+        return None
+    return result, saved, saved, reserve, moved, moved
 
 
 def group_norm(
