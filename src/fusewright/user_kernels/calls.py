@@ -180,7 +180,7 @@ Fill = Callable[[Sequence[Any]], tuple[Any, ...]]
 def _filler(template: tuple[Any, ...]) -> Fill:
     """A function that gives `template` with operands at their places."""
     if any(isinstance(part, tuple) for part in template):
-        return lambda operands: _filled(template, operands)  # type: ignore[no-any-return]
+        return lambda operands: _filled(template, operands)
     if not any(isinstance(part, OperandPlace) for part in template):
         return lambda operands: template
     pairs = [
