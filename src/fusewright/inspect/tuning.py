@@ -45,16 +45,23 @@ class TuningReport:
         ]
         for trial in tried:
             if trial.decision.winner:
-                gain = trial.decision.speed_up
-                faster = "the first failed" if gain is None else f"{gain:.2f} times as fast"
-                words = trial.candidates[trial.decision.winner]
-                rows.append(f"  {trial.kernel}: {words} ({faster}, of {len(trial.candidates)})")
+                rows.append(f"  {trial.kernel}: {why_taken(trial)}")
         rows += [
             f"  {trial.kernel}: not tried, since {trial.untried_because}"
             for trial in self.trials
             if trial.untried_because
         ]
         return "\n".join(rows)
+
+
+def why_taken(trial: Tuned) -> str:
+    """`4 x 256, 8 warps (1.12 times as fast, of 16)`: what won, beside what a rule chooses."""
+    words = trial.candidates[trial.decision.winner]
+    if not trial.decision.winner:
+        return f"{words} (the rule's choice, the fastest of {len(trial.candidates)})"
+    gain = trial.decision.speed_up
+    faster = "the first failed" if gain is None else f"{gain:.2f} times as fast"
+    return f"{words} ({faster}, of {len(trial.candidates)})"
 
 
 def tuning_report(compilations: Sequence[Compilation]) -> TuningReport | None:

@@ -218,11 +218,11 @@ def candidates_of(
         candidates = language.candidates(canonical, tensors, sizes)
     if not candidates:
         candidates = (Candidate("", *language.write(canonical, tensors, sizes)),)
-    name = f"{language.name}_{group.name}_{structure[:8]}"
-    written = [
-        _kernel_of(candidate, f"{name}_{number}" if number else name, names, language)
-        for number, candidate in enumerate(candidates)
-    ]
+    written = []
+    for number, candidate in enumerate(candidates):
+        key = hash_of(structure, str(number)) if number else structure
+        name = f"{language.name}_{group.name}_{key[:8]}"
+        written.append(_kernel_of(candidate, name, names, language))
     if MemoryChecks.chosen().guard_pages:
         text = structural_text(group, names)
         STRUCTURES.update((candidate.kernel.name, text) for candidate in written)

@@ -16,6 +16,7 @@ from fusewright.inspect.report.graphs import pictures, shape_of, short_operator
 from fusewright.inspect.report.memory import memory_plan
 from fusewright.inspect.report.sources import LineMark, Marks, is_users
 from fusewright.inspect.timing import Timed, time_graph
+from fusewright.inspect.tuning import why_taken
 from fusewright.ir.dtype import DType
 from fusewright.ir.group import Group
 from fusewright.ir.kernel import Kernel
@@ -77,6 +78,9 @@ class KernelShown:
     modules: dict[str, None] = field(default_factory=dict)
     choice: ChoiceReport | None = None
     """The choice of which it was the first kernel."""
+
+    tuned: str = ""
+    """Why it is written so, where kernels are tuned."""
 
     operations: float = 0.0
     """Of matrix products in all launches."""
@@ -364,6 +368,7 @@ def _add_kernels(
     launches = iter(graph_record.launches)
     definitions = {kernel.name: kernel for kernel in graph_record.kernels}
     choices = {choice.name: choice for choice in graph_record.choices}
+    trials = {trial.kernel: trial for trial in graph_record.tuned if not trial.untried_because}
     seen: set[str] = set()
     for step in graph_record.schedule.works:
         if not isinstance(step, Group):
@@ -377,6 +382,8 @@ def _add_kernels(
                 computes=step.name.replace("_", " "),
                 shapes=tuple(shape_of([buffer]) for buffer in step.writes),
             )
+        if launch.kernel in trials:
+            shown.tuned = why_taken(trials[launch.kernel])
         if launch.choice:
             shown.choice = ChoiceReport.of(choices[launch.choice])
         shown.launches += not launch.shares_launch
