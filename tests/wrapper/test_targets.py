@@ -48,6 +48,20 @@ def test_results_are_equal(offset: int) -> None:
         assert found[2].data_ptr() == x[1:].data_ptr() and found[2]._base is not None
 
 
+@pytest.mark.parametrize("target", TARGETS)
+def test_tensors_without_memory(target: str) -> None:
+    """What is allocated on the device `meta` stays there, beside what is computed."""
+
+    def program(x: torch.Tensor) -> Any:
+        y = x.to("meta")
+        return y @ y.t(), x.sort(-1)[0] * 2
+
+    x = torch.randn(2, 4)
+    found, other = compiled(program, target, x)(x)
+    assert found.device.type == "meta" and found.shape == (2, 2)
+    torch.testing.assert_close(other, x.sort(-1)[0] * 2)
+
+
 def test_the_native_one_is_a_plan() -> None:
     x, w = torch.randn(4, 6), torch.randn(5, 6)
     product = lambda x, w: (x @ w.t() * 2,)  # noqa: E731

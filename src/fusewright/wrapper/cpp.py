@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from fusewright import torch_compat
-from fusewright.ir.dtype import BY_TORCH_NAME, DType
+from fusewright.ir.dtype import BY_TORCH_NAME
 from fusewright.ir.forms import blocks_of, indices_in
 from fusewright.ir.index import Atom, Index, RealSymbol, Symbol
 from fusewright.ir.kernel import CpuFacts, Kernel
@@ -58,6 +58,7 @@ from fusewright.ir.lines import (
 )
 from fusewright.ir.origin import Origin
 from fusewright.ir.program import (
+    OPAQUE,
     BufferReference,
     CheckFact,
     ComputeNumber,
@@ -74,6 +75,7 @@ from fusewright.records import record
 from fusewright.runtime.debug_printer import HEADS
 from fusewright.wrapper.choices import expand
 from fusewright.wrapper.cpp_text import (
+    EXPORTS_HOST,
     dtype_name,
     identifier,
     integer_text,
@@ -203,7 +205,7 @@ class _CppEmitter:
             f"{INDENT}return run_module(module, {self._input_count}, inputs, input_count, outputs, "
             "output_count, message, room);",
             "}",
-            *(_EXPORTS_HOST if self.debugs else []),
+            *(EXPORTS_HOST if self.debugs else []),
         ]
         return CppModule(
             text="\n".join(parts) + "\n", constants=tuple(self.constants), outputs=self._outputs
@@ -246,7 +248,7 @@ class _CppEmitter:
 
     def take_input(self, line: TakeInput) -> None:
         name, layout = line.buffer.name, line.buffer.layout
-        _refuse_opaque(layout)
+        _refuse_others(layout)
         self._layouts[name] = layout
         sizes = ", ".join(map(str, layout.size))
         self._note_input(line.position, f"tensor {name}: {layout.dtype}[{sizes}]")
@@ -280,7 +282,7 @@ class _CppEmitter:
 
     def ensure_layout(self, line: EnsureLayout) -> None:
         name, layout = identifier(line.buffer.name), line.buffer.layout
-        _refuse_opaque(layout)
+        _refuse_others(layout)
         may_copy = "false" if line.is_strict else "true"
         arguments = f"{self._extents(layout)}, {dtype_name(layout.dtype)}, {may_copy}"
         self.write(f"{name} = with_layout(std::move({name}), {arguments});")
@@ -288,6 +290,7 @@ class _CppEmitter:
 
     def allocate(self, line: Allocate | Arena) -> None:
         name, layout = line.buffer.name, line.buffer.layout
+        _refuse_others(layout)
         self._owned.add(name)
         self._layouts[name] = layout
         extents = f"{self._extents(layout)}, {dtype_name(layout.dtype)}"
@@ -643,22 +646,15 @@ class _CppEmitter:
         return f"{_OPERATIONS[atom.operator]}({left}, {right})"
 
 
-_UNKNOWN: Final = Layout(dtype=DType.OPAQUE, size=(), stride=())
-"""The layout of a result before it is looked at."""
-
-_EXPORTS_HOST: Final = (
-    "",
-    'extern "C" __attribute__((visibility("default"))) void',
-    "fusewright_set_host(FusewrightHost own)",
-    "{",
-    f"{INDENT}host = own;",
-    "}",
-)
+_UNKNOWN: Final = OPAQUE  # the layout of a result before it is looked at
 
 
-def _refuse_opaque(layout: Layout) -> None:
+def _refuse_others(layout: Layout) -> None:
+    """NoCpp: a buffer is no tensor, or not on the CPU."""
     if layout.is_opaque:
         raise NoCpp("it hands on an object of Python")
+    if layout.device != "cpu":
+        raise NoCpp(f"it works on {layout.device}")
 
 
 _METHODS: Mapping[type, Callable[[_CppEmitter, Any], None]] = {

@@ -22,6 +22,17 @@ RESERVED: Final = frozenset(
 """Names that a buffer cannot have: words of C++, and of the header."""
 
 
+EXPORTS_HOST: Final = (
+    "",
+    'extern "C" __attribute__((visibility("default"))) void',
+    "fusewright_set_host(FusewrightHost own)",
+    "{",
+    "    host = own;",
+    "}",
+)
+"""Lets a host say where the debug printer writes."""
+
+
 def identifier(name: str) -> str:
     """A name of C++."""
     plain = "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in name)

@@ -157,6 +157,9 @@ class _PythonEmitter:
         """The statements of `call` behind the first, which unpacks the inputs."""
 
         self.allocates = False
+        self.allocates_nothing = False
+        """Whether there are buffers without memory, on the device `meta`."""
+
         self.places = False
         """Whether buffers lie in an arena."""
 
@@ -182,6 +185,7 @@ class _PythonEmitter:
                 if self.allocates
                 else []
             ),
+            *(['meta = torch.device("meta")'] if self.allocates_nothing else []),
             *(["place = runtime.placer()"] if self.places else []),
             *self.devices,
             *(f"{local} = {path}" for path, local in sorted(self.operators.items())),
@@ -235,6 +239,7 @@ class _PythonEmitter:
 
     def _take_over(self, inner: _PythonEmitter) -> None:
         self.allocates |= inner.allocates
+        self.allocates_nothing |= inner.allocates_nothing
         self.places |= inner.places
 
     def emit(self, line: Line) -> int:
@@ -306,6 +311,7 @@ class _PythonEmitter:
         kind = f"dtype=torch.{layout.dtype.torch_name}, device={layout.device}"
         self.write(f"{_identifier(line.buffer.name)} = empty_strided({extents}, {kind})")
         self.allocates = True
+        self.allocates_nothing |= layout.device == "meta"
 
     def arena(self, line: Arena) -> None:
         self.allocate(Allocate(buffer=line.buffer))
