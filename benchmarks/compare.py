@@ -1,6 +1,7 @@
 """Compare eager, torch.compile and fusewright on whole models, every model in processes of its own.
 
     python -m benchmarks.compare [--mode inference|train] [--models NAME …] [--frozen]
+        [--peers openvino]
         [--dropout off|on …] [--front-end own|torch] [--json FILE]
 
 For each model: a cold first call of each compiler, with empty caches, in a fresh process (imports
@@ -9,7 +10,8 @@ turns, for median times a call, errors against eager, launches of generated kern
 that these move. The exit status is 1 if anything failed, fell back, or strayed from eager by more
 than 1e-5.
 
-`--frozen`: fusewright takes weights for constants, in inference.
+`--frozen`: fusewright takes weights for constants, in inference. `--peers`: OpenVINO, which does
+so always, is compared, too (`pip install 'fusewright[peers]'`).
 
 `--mode train`: the same of training steps (forward, loss, backward), for models in eval and in
 train mode; the errors are of the gradients, which `training.py` explains, and are left out where
@@ -34,7 +36,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from benchmarks.compilers import EAGER, FROZEN, OURS, PEER, peer_is_available
+from benchmarks.compilers import EAGER, FROZEN, OPENVINO, OURS, PEER, peer_is_available
 from benchmarks.models import MODELS
 from benchmarks.report import is_wrong, summarise, table
 
@@ -124,11 +126,15 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--columns", nargs="+", choices=[EAGER, PEER, OURS], default=[EAGER, PEER, OURS]
     )
+    parser.add_argument("--peers", nargs="+", choices=[OPENVINO], default=[], help="of inference")
     parser.add_argument("--frozen", action="store_true", help="fusewright freezes weights")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE")
     options = parser.parse_args(arguments)
     if options.frozen and (options.mode == "train" or options.front_end == "torch"):
         parser.error("--frozen is for inference, with fusewright's own front end")
+    if options.peers and options.mode == "train":
+        parser.error("--peers is for inference")
+    options.columns = [*options.columns, *options.peers]
     return options
 
 

@@ -20,6 +20,8 @@ EAGER = "eager"
 PEER = "torch.compile"
 OURS = "fusewright"
 
+OPENVINO = "openvino"
+
 FROZEN = "frozen"
 """In place of a front end: its own, with frozen weights."""
 
@@ -52,6 +54,13 @@ def frozen(module: nn.Module) -> Compiled:
     return compiled
 
 
+def openvino(module: nn.Module) -> Compiled:
+    """OpenVINO, which takes weights for constants."""
+    from benchmarks.openvino_peer import OpenVinoModel
+
+    return OpenVinoModel(module)
+
+
 def behind_torch(module: nn.Module) -> Compiled:
     """fusewright as a backend of torch.compile."""
     import torch
@@ -64,6 +73,7 @@ def compiler(column: str, front_end: str) -> Callable[[nn.Module], Compiled]:
     by_column = {
         EAGER: eager,
         PEER: peer,
+        OPENVINO: openvino,
         OURS: {"own": own, "torch": behind_torch, FROZEN: frozen}[front_end],
     }
     return by_column[column]

@@ -45,3 +45,17 @@ def test_models_are_the_same_in_every_process() -> None:
     for mine, theirs in zip(first.parameters(), second.parameters(), strict=True):
         assert mine.equal(theirs)
     assert len(MODELS) == 8
+
+
+def test_frozen_weights_are_a_way_to_compile() -> None:
+    figures = compare.run(["steady", "eager,fusewright", "frozen", "perceptron"], {})
+    assert figures["fusewright"]["error"] < 1e-5 and figures["fusewright"]["launches"] > 0
+
+
+@pytest.mark.parametrize("option", [["--frozen"], ["--peers", "openvino"]])
+def test_what_is_of_inference_is_refused_for_training(
+    option: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        compare.main(["--mode", "train", *option])
+    assert f"{option[0]} is for inference" in capsys.readouterr().err
