@@ -125,6 +125,24 @@ def test_what_nobody_knows() -> None:
 
 
 @triton.jit
+def by_a_method(x, out, count, BLOCK: tl.constexpr):
+    values = tl.load(x + tl.arange(0, BLOCK)).to(tl.float32).reshape((BLOCK,))
+    out.put(values.sum(0))
+
+
+@triton.jit
+def by_a_list(x, out, count, BLOCK: tl.constexpr):
+    (target,) = [pointer + count for pointer in (out,)]
+    tl.store(target, tl.load(x))
+
+
+def test_what_is_not_of_triton() -> None:
+    assert stored(by_a_method) == {"out"}
+    writes = kernel_writes(by_a_list)
+    assert not writes.is_known and not writes.follows_addresses
+
+
+@triton.jit
 def printing(x, count, BLOCK: tl.constexpr):
     tl.device_print("x", tl.load(x))
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 import ast
 import builtins
 import inspect
+import sys
 import textwrap
 import weakref
 from collections.abc import Callable, Iterator, Mapping
@@ -231,8 +232,10 @@ class _Analysis:
                 made_of = self._value(value)
                 self._assign(target, made_of)
                 return made_of
-            case ast.Lambda():
-                raise _Misunderstood
+            case (
+                ast.Lambda() | ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp()
+            ):
+                raise _Misunderstood  # Variables of their own.
         return self._union(
             child for child in ast.iter_child_nodes(expression) if isinstance(child, ast.expr)
         )
@@ -267,6 +270,8 @@ class _Analysis:
             return NOTHING
         if callee.attr in ("to", "cast"):
             self._refuse_pointer_types(operands)
+        if not _is_method_of_triton(callee.attr):
+            return self._unknown([callee.value, *operands])
         return owner | made_of
 
     def _of_triton(self, name: str, call: ast.Call, operands: list[ast.expr]) -> Parameters:
@@ -339,6 +344,13 @@ _BUILTINS: Final[tuple[Callable[..., Any], ...]] = (
     abs, bool, float, int, isinstance, len, max, min, print, range, round, sum, tuple,
 )  # fmt: skip
 """Functions of Python's that a kernel may call."""
+
+
+def _is_method_of_triton(name: str) -> bool:
+    """Whether a method is one of the values in a kernel, and not of a class of the program's."""
+    language = sys.modules["triton.language"]
+    classes = (language.tensor, language.constexpr, language.dtype)
+    return any(hasattr(cls, name) for cls in classes)
 
 
 def _first(call: ast.Call) -> ast.expr:
