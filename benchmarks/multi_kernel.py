@@ -31,8 +31,8 @@ from fusewright.pipeline import compile_graph
 from fusewright.runtime.choices import time_runs
 from fusewright.runtime.compiled import CompiledGraph
 
-LENGTHS = (1 << 10, 1 << 12, 1 << 13, 1 << 14, 1 << 16)
-ROWS = {"cpu": (1, 3, 8, 24), "cuda": (4, 64, 256, 2048)}
+LENGTHS = (1 << 10, 1 << 13, 1 << 14, 1 << 15, 1 << 16)
+ROWS = {"cpu": (1, 3, 5, 9), "cuda": (4, 64, 256, 2048)}
 KINDS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "sum": lambda x: x.sum(-1),
     "softmax": lambda x: torch.softmax(x, -1),

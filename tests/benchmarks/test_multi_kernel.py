@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -13,7 +13,9 @@ from fusewright.runtime import choices
 
 
 @pytest.fixture(autouse=True)
-def few_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
+def few_shapes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)  # How many there are decides which ways there are.
     monkeypatch.setenv("FUSEWRIGHT_CACHE_DIR", "")  # The benchmark sets it; this takes it back.
     monkeypatch.setattr(multi_kernel, "LENGTHS", (1024, 16384))
     monkeypatch.setattr(multi_kernel, "ROWS", {"cpu": (1, 3)})
@@ -24,6 +26,8 @@ def few_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
         "second_process",
         lambda device, n: f"{multi_kernel.call_all(device, n)} again",
     )
+    yield
+    torch.set_num_threads(threads)
 
 
 def timing(*seconds: float) -> Callable[..., list[float]]:

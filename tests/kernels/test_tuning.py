@@ -408,14 +408,17 @@ def test_many_random_programs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("fastest", [0, 1])
-def test_choices_are_filled_in_before_lines_are_emitted(timer: PlantedTimer, fastest: int) -> None:
+def test_choices_are_filled_in_before_lines_are_emitted(
+    timer: PlantedTimer, fastest: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)  # On which seven rows go unevenly.
     timer.fastest = fastest
 
     def total(x: Tensor) -> Tensor:
         return x.sum(-1)
 
     compiled = tuned(total)
-    x = torch.randn(8, 32768)
+    x = torch.randn(7, 32768)
     torch.testing.assert_close(compiled(x), total(x), rtol=1e-3, atol=1e-3)
     record = fusewright.compilations(compiled)[0].record
     choice = next(trial for trial in record.tuned if "choice" in trial.kernel)

@@ -4,6 +4,7 @@ told of, and options say whether it does.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,15 @@ from fusewright.runtime import choices
 from tests.kernels.ways_programs import PROGRAMS, check, compiled
 
 Tensor = torch.Tensor
+
+
+@pytest.fixture(autouse=True)
+def four_threads() -> Iterator[None]:
+    """How many there are decides which ways there are."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(4)
+    yield
+    torch.set_num_threads(threads)
 
 
 @pytest.mark.parametrize("way", ["0", "1", "2", "off"])
@@ -136,3 +146,26 @@ def test_chunks_of_every_type_and_of_special_values(name: str, dtype: torch.dtyp
     found = fusewright.compile(function, options=options)(x)
     near = 2e-2 if dtype is torch.bfloat16 else 1e-5
     torch.testing.assert_close(found, function(x), rtol=near, atol=20 * near, equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    ("rows", "length", "threads", "names"),
+    [
+        (3, 8192, 2, {"whole", "split"}),  # One thread would have twice the other's work.
+        (4, 8192, 2, set()),  # Each has as many: whole.
+        (4, 8192, 1, set()),
+        (3, 1 << 17, 2, set()),  # By rule in chunks, for the sake of rounding.
+        (25, 16384, 16, {"whole", "split"}),
+        (100, 16384, 16, set()),
+    ],
+)
+def test_what_is_open_depends_on_rows_and_threads(
+    rows: int, length: int, threads: int, names: set[str]
+) -> None:
+    torch.set_num_threads(threads)
+    program = fusewright.compile(lambda x: x.sum(-1), options={"strict": True})
+    program(torch.zeros(rows, length))
+    (compilation,) = fusewright.api.compilations(program)
+    found = compilation.compiled.record
+    assert {name for choice in found.choices for name in choice.alternatives} == names
+    assert len(found.launches) == (2 if length > 1 << 16 else 1)

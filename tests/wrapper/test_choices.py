@@ -151,7 +151,7 @@ def test_every_target_runs_every_alternative(
     for _ in range(3):
         for found, expected in zip(run(x, w), several(x, w), strict=True):
             torch.testing.assert_close(found, expected)
-    assert timed == [2] * len(made) and len(made) >= 3
+    assert timed == [2] * 2 * len(made) and len(made) >= 3
     assert all(choice.section(0) == winner + 1 for choice in made.values())
     filled = fill_choices(lines, dict.fromkeys(made, 0))
     assert print_lines(filled) == print_lines(plain)
@@ -165,7 +165,7 @@ def test_sizes_of_several_classes(target: str, monkeypatch: pytest.MonkeyPatch) 
     count = iter(range(1000))
 
     def counts() -> int:
-        return next(count) % 2
+        return next(count) // 2 % 2  # A choice is timed in two passes.
 
     def program(x: Tensor) -> Any:
         return torch.softmax(x, -1), x.sum(0) * 2

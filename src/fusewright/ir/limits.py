@@ -32,6 +32,9 @@ def _never(product: ProductSizes) -> bool:
     return False
 
 
+FEW_ROWS_OF_CPU = 16
+
+
 def _is_clear(rows: int, length: int) -> bool:
     return False
 
@@ -43,7 +46,7 @@ class Limits:
     parallel_points: int = 16
     """A fusion must leave this many points of outer loops, unless the work is small."""
 
-    reductions: int = 16
+    reductions: int = FEW_ROWS_OF_CPU
     """How many rows or tiles of rows make a reduction parallel enough."""
 
     longest_tile: int = 0
@@ -66,10 +69,13 @@ class Limits:
     shortest_chunk: int = 1
     """Elements that a part has at least."""
 
-    leaves_open: Callable[[int, int], bool] = _is_clear
-    """Whether it is not clear if a reduction of so many rows, or tiles of rows, of this length
-    should be cut: then measuring tells (`kernels.ways`), and scheduling leaves it whole.
+    leaves_whole: Callable[[int, int], bool] = _is_clear
+    """Whether scheduling does not cut a reduction of so many rows, or tiles of rows, of this
+    length, though they are few.
     """
+
+    leaves_open: Callable[[int, int], bool] = _is_clear
+    """Whether it is not clear if it should: then measuring tells (`kernels.ways`)."""
 
     cheap_cost: int = 4
     """A value of at most this cost may be computed again wherever it is read."""
@@ -117,23 +123,43 @@ instructions for such types are no gain: 1.5 to 3.4 times the library's speed wi
 """
 
 
-def _is_open_on_cpu(rows: int, length: int) -> bool:
-    """Whether threads gain as much by chunks as a second kernel costs: a few of them work through
-    some microseconds of additions, or rows are hardly more than threads.
-    """
-    elements = rows * length
-    if elements < 1 << 14 or rows > 64:
-        return False
-    return elements <= 1 << 18 or 2 <= rows <= 16 or length >= 1 << 13
+MOST_IN_ORDER = 1 << 16
+"""The longest row of few that is left whole: a sum of more would be rounded more often than that
+of eager, which adds up parts.
+"""
+
+
+@record
+class RowsOnThreads:
+    """How rows, which a thread goes through one after the other, are divided over threads."""
+
+    threads: int
+
+    def are_whole(self, rows: int, length: int) -> bool:
+        """Whether a reduction of few rows is not to be cut by rule: each thread has as many."""
+        return length <= MOST_IN_ORDER and (rows % self.threads == 0 or self.are_open(rows, length))
+
+    def are_open(self, rows: int, length: int) -> bool:
+        """Whether chunks may gain what another kernel costs, some microseconds: threads would have
+        unequal parts, of some length.
+        """
+        elements = rows * length
+        turns = -(-rows // self.threads)
+        if elements < 1 << 14 or 10 * turns * self.threads < 11 * rows:
+            return False
+        if rows < FEW_ROWS_OF_CPU:
+            return length <= MOST_IN_ORDER and (rows > 1 or elements <= 1 << 18)
+        return rows <= 4 * FEW_ROWS_OF_CPU and length >= 1 << 13
 
 
 def cpu_limits(
-    library_types: frozenset[DType] = HALF_TYPES, *, has_choices: bool = False
+    library_types: frozenset[DType] = HALF_TYPES, *, threads: int | None = None
 ) -> Limits:
     """The limits of a CPU whose library has instructions for products of these half types, which
     kernels have not: for bfloat16 they are four times as fast. In single precision kernels with
     AVX-512 are at least 1.4 times as fast as the library for each of the shapes that
-    `benchmarks.products` measures, and twice for most.
+    `benchmarks.products` measures, and twice for most. `threads`: how many there are, where that
+    may decide, and kernels may be chosen by measuring.
     """
 
     def multiplies(product: ProductSizes) -> bool:
@@ -141,10 +167,10 @@ def cpu_limits(
             return product.rows <= FEW_HALF_ROWS
         return product.dtype is DType.F32 or product.dtype in HALF_TYPES
 
-    return Limits(
-        multiplies=multiplies,
-        leaves_open=_is_open_on_cpu if has_choices else _is_clear,
-    )
+    if threads is None:
+        return Limits(multiplies=multiplies)
+    rows = RowsOnThreads(threads)
+    return Limits(multiplies=multiplies, leaves_whole=rows.are_whole, leaves_open=rows.are_open)
 
 
 CPU = cpu_limits()

@@ -6,6 +6,8 @@ import functools
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
+import torch
+
 from fusewright.config import Options
 from fusewright.errors import UnsupportedOperator
 from fusewright.ir.limits import PLAIN, Limits, cpu_limits
@@ -38,7 +40,8 @@ def _llvm(options: Options) -> KernelLanguage:
     limits = PLAIN
     has_choices = options.has_choices_on("cpu")
     if cpu.vector_bytes:
-        limits = cpu_limits(cpu.library_types, has_choices=has_choices)
+        threads = torch.get_num_threads() if has_choices else None
+        limits = cpu_limits(cpu.library_types, threads=threads)
     return KernelLanguage(
         name="cpu",
         write=functools.partial(llvm.write, target=cpu),

@@ -39,8 +39,10 @@ FIRST_ROUNDS: Final = 6
 HOPELESS: Final = 2.0
 """An alternative that took so many times the shortest time in the first rounds is timed no more."""
 
-SECONDS: Final = 10e-3
-"""How long alternatives are timed together, about, where they need not be timed more often."""
+SECONDS: Final = 5e-3
+"""How long alternatives are timed together in one pass, about, where they need not be timed more
+often.
+"""
 
 CLOCK_SECONDS: Final = 1e-5
 MOST_TOGETHER: Final = 16
@@ -51,8 +53,13 @@ BATCH_SECONDS: Final = 1e-4
 
 MOST_RECORDED: Final = 32
 
+STEADY: Final = 1.25
+"""By so much the times of two passes may differ."""
+
 GAIN: Final = 0.02
-"""By which part another alternative than the first has to be faster, else noise would decide."""
+"""By which part another alternative than the first has to be faster, in both passes, else noise
+would decide.
+"""
 
 NOW_UNDECIDED: Final = -1
 """The section of the first alternative, for a call that decides nothing."""
@@ -84,6 +91,11 @@ class Decision:
 
     sizes: tuple[int, ...] = ()
     """Those that were timed."""
+
+    is_steady: bool = True
+    """Whether the times of two passes were near each other; others are not kept: the machine did
+    other things meanwhile.
+    """
 
     @property
     def speed_up(self) -> float | None:
@@ -166,7 +178,7 @@ class Choice:
         return known_decision(key, self.names) if self.settings.is_kept else None
 
     def _keep(self, key: str, decision: Decision) -> None:
-        if self.settings.is_kept:
+        if self.settings.is_kept and decision.is_steady:
             keep_decision(key, self.names, decision)
         if self.settings.table:
             _write_row(self.settings.table, self.name, self.names, decision)
@@ -191,13 +203,18 @@ class Choice:
         for number, failure in failures.items():
             reason = f"{type(failure).__name__}: {failure}".partition("\n")[0]
             warn(f"{self.name} is computed without its alternative {self.names[number]}: {reason}")
-        times = dict(zip(runs, time_runs(list(runs.values()), device), strict=True))
+        passes = [time_runs(list(runs.values()), device) for _ in range(2)]
+        times = dict(zip(runs, map(min, *passes), strict=True))
         best = min(times, key=lambda number: (times[number], number))
-        is_gain = 0 not in times or times[best] < (1 - GAIN) * times[0]
+        places = {number: place for place, number in enumerate(runs)}
+        is_gain = 0 not in times or all(
+            taken[places[best]] < (1 - GAIN) * taken[places[0]] for taken in passes
+        )
         return Decision(
             winner=best if is_gain else 0,
             seconds=tuple(times.get(number) for number in range(len(self._ways))),
             sizes=tuple(sizes),
+            is_steady=_are_near(passes[0], passes[1]),
         )
 
     def _safe(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
@@ -274,6 +291,12 @@ def time_runs(runs: Sequence[Callable[[], object]], device: torch.device) -> lis
         ]
         count += 1
     return times
+
+
+def _are_near(first: Sequence[float], second: Sequence[float]) -> bool:
+    """Whether what was fastest, and what came next, took about as long in both passes."""
+    pairs = sorted(zip(first, second, strict=True), key=min)[:2]
+    return all(max(pair) <= STEADY * min(pair) for pair in pairs)
 
 
 def _cpu_timer() -> Callable[[Callable[[], object]], float]:

@@ -120,7 +120,7 @@ def chunks_of(statement: ComputedBuffer, body: Reduction, analysis: Analysis) ->
     tiles = -(-points // lanes)
     if tiles >= limits.reductions or reduced * lanes < limits.longest_tile:
         return None
-    if body.kind != "welford" and limits.leaves_open(tiles, reduced * lanes):
+    if body.kind != "welford" and limits.leaves_whole(tiles, reduced * lanes):
         return None
     count = -(-limits.chunks // tiles) if limits.shares_chunks else limits.chunks
     count = min(count, reduced * lanes // limits.shortest_chunk)

@@ -84,7 +84,7 @@ reads it does some twenty operations.
 
 def limits(*, has_choices: bool) -> Limits:
     """The limits of a GPU; `has_choices`: on which kernels may be chosen by measuring."""
-    return replace(LIMITS, leaves_open=is_open) if has_choices else LIMITS
+    return replace(LIMITS, leaves_whole=is_open, leaves_open=is_open) if has_choices else LIMITS
 
 
 def write(
