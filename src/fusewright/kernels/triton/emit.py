@@ -299,6 +299,8 @@ class KernelWriter:
         if action.mode == "store":
             self.body.add(f"tl.store({address}, {value}{suffix})")
         else:
+            # Nobody reads it before the kernel ends: to order other accesses would only cost time.
+            suffix += ', sem="relaxed"'
             self.body.add(f"{ATOMICS[action.mode]}({address}, {value}{suffix})")
 
     def shape(self, axis: TileAxis | None) -> str:
