@@ -30,8 +30,8 @@ def sort_stable(
     if not stable:
         return NotImplemented
     if x.rank == 0:
-        position = call.elementwise(lambda at: call.number(0, DType.I64), 1)
-        return call.elementwise(lambda at: call.stored(x, at)), position
+        first = call.elementwise(lambda at: call.number(0, DType.I64), 1)
+        return call.elementwise(lambda at: call.stored(x, at)), first
     along = dimension(dim, x.rank)
     length = x.size[along]
     if length.upper is None or length.upper > LONGEST_ROW:
@@ -45,12 +45,12 @@ def sort_stable(
 
     def precedes(at: Position) -> Scalar:
         """Whether element `at[-1]` of a row comes before element `at[along]`."""
-        *own, other = at
-        one = call.stored(x, tuple(own))
-        two = call.stored(x, moved(tuple(own), other))
-        is_earlier = call.index(other, DType.I32) < call.index(own[along], DType.I32)
+        *point, place = at
+        element = call.stored(x, tuple(point))
+        other = call.stored(x, moved(tuple(point), place))
+        is_earlier = call.index(place, DType.I32) < call.index(point[along], DType.I32)
         before = is_earlier.where(
-            _not_behind(two, one, descending), ~_not_behind(one, two, descending)
+            _not_behind(other, element, descending), ~_not_behind(element, other, descending)
         )
         return before.cast(DType.I32)
 
@@ -58,10 +58,10 @@ def sort_stable(
 
     def taken(at: Position) -> Scalar:
         """The number of element `at[-1]`, if its place is `at[along]`; else 0."""
-        *own, other = at
-        place = call.read(places, (*moved(tuple(own), other), at[-1] * 0))
-        is_here = place.apply("eq", call.index(own[along], DType.I32))
-        return is_here.where(call.index(other, DType.I32), 0)
+        *point, number = at
+        place = call.read(places, (*moved(tuple(point), number), at[-1] * 0))
+        is_here = place.apply("eq", call.index(point[along], DType.I32))
+        return is_here.where(call.index(number, DType.I32), 0)
 
     order = call.reduce("sum", pairs, (x.rank,), taken)
 
@@ -70,8 +70,8 @@ def sort_stable(
 
     def element(at: Position) -> Scalar:
         indirect = call.builder.expressions.indirect
-        found = indirect(position(at).value, length, wrap=False, check=False)
-        return call.raw(x, moved(at, found))
+        source = indirect(position(at).value, length, wrap=False, check=False)
+        return call.raw(x, moved(at, source))
 
     return call.elementwise(element), call.elementwise(position, 1)
 
