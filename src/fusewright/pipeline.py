@@ -87,6 +87,7 @@ from fusewright.runtime.cuda_graphs import Replayer, ReplayFacts, current_pool
 from fusewright.runtime.eager_kernels import warn_of_eager_kernel, why_eager
 from fusewright.runtime.llvm_engine import MachineCodeCompiler, cpu_target
 from fusewright.runtime.loader import LoadedModule, load_module
+from fusewright.runtime.memory_checks import MemoryChecks
 from fusewright.runtime.native_plan import NoNativePlan, load_plan
 from fusewright.schedule import schedule as fuse
 from fusewright.schedule.recording import why_not_recorded, written_inputs
@@ -501,18 +502,17 @@ def _in_cpp(code: GeneratedCode, module: LoadedModule, context: CompileContext) 
     """The function that generated C++ exports; the Python module's, and why, where C++ has no form
     of something.
     """
-    cpp = import_module("fusewright.wrapper.cpp")  # A compile for another target does without.
-    library = import_module("fusewright.runtime.cpp_library")
+    if MemoryChecks.chosen() != MemoryChecks():
+        return code.order.around(module.call), "checks of memory are on"
+    names = ("fusewright.wrapper.cpp", "fusewright.runtime.cpp_library")
+    cpp, library = map(import_module, names)  # A compile for another target does without.
     try:
         emitted = cpp.emit_cpp(code.schedule.program.name, code.lines)
     except cpp.NoCpp as reason:
         return code.order.around(module.call), str(reason)
     log_text("wrapper", lambda: emitted.text)
-    sources = {
-        line.kernel.name: line.kernel.source
-        for line in code.lines
-        if isinstance(line, DefineKernel)
-    }
+    kernels = [line.kernel for line in code.lines if isinstance(line, DefineKernel)]
+    sources = {kernel.name: kernel.source for kernel in kernels}
     compiler = MachineCodeCompiler(cpu_target(context.options.kernel_target))
     objects = compiler.object_code(sources) if sources else b""
     constants = [module.constants[name] for name in emitted.constants]

@@ -122,6 +122,17 @@ def test_loops_and_conditions() -> None:
 
 
 @needs_compiler
+def test_a_product_with_a_bias() -> None:
+    """By the library, whose function takes numbers of either type."""
+    made = compiled(torch.addmm)
+    inputs = torch.rand(5, dtype=torch.float64), *torch.rand(2, 5, 5, dtype=torch.float64)
+    torch.testing.assert_close(made(*inputs), torch.addmm(*inputs))
+    record = graph_of(made).record
+    assert record.in_python_because == ""
+    assert "    addmm(buf0, arg0, arg1, arg2);\n" in emit_cpp("graph", record.lines).text
+
+
+@needs_compiler
 def test_nothing_is_left_behind() -> None:
     """Handles of tensors are deleted, also where a call raises."""
     made = compiled(lambda x, i: ((x @ x)[i] * 2, x))

@@ -390,11 +390,8 @@ class _CppEmitter:
 
     def conditional(self, line: Conditional) -> None:
         then, other = self.block(line.then), self.block(line.other)
-        predicate = line.predicate
-        if not isinstance(predicate, BufferReference):
-            raise NoCpp("a condition of a number")
         self.tell(line.origins)
-        chosen = f"(truth({identifier(predicate.name)}) ? {then} : {other})"
+        chosen = f"(truth({self._tensor(line.predicate)}) ? {then} : {other})"
         self._unpack(
             f"{chosen}({self._values(line.arguments)}, constants)", line.results, is_value=True
         )
@@ -456,15 +453,24 @@ class _CppEmitter:
         self.write(f"check_fact({self._number(line.number)} >= 0, {text_literal(line.message)});")
 
     def call_extern_out(self, line: CallExternOut) -> None:
+        is_real = self._layouts[line.out].dtype.is_float
+        if line.operator == "aten.addmm.out" and is_real and not line.keywords:
+            tensors = (BufferReference(line.out), *line.arguments)
+            self.tell(line.origins)
+            self.write(f"addmm({', '.join(map(self._tensor, tensors))});")
+            return
         keywords = (*line.keywords, ("out", BufferReference(line.out)))
         declared, name, given = self._operator_call(line.operator, line.arguments, keywords)
         self.tell(line.origins)
         self.write(f"call({name}, {len(declared)}, {given});")
 
     def copy_into(self, line: CopyInto) -> None:
-        if not isinstance(line.source, BufferReference):
-            raise NoCpp("it copies what is no tensor")
-        self.write(f"copy({identifier(line.target)}, {identifier(line.source.name)});")
+        self.write(f"copy({identifier(line.target)}, {self._tensor(line.source)});")
+
+    def _tensor(self, operand: Operand) -> str:
+        if not isinstance(operand, BufferReference):
+            raise NoCpp(f"it takes {operand} for a tensor")
+        return identifier(operand.name)
 
     def debug_print(self, line: DebugPrint) -> None:
         self.debugs = True

@@ -14,7 +14,8 @@ RESERVED: Final = frozenset(
     friend goto if inline int long mutable namespace new noexcept not nullptr operator or private
     protected public register return short signed sizeof static struct switch template this throw
     true try typedef typeid typename union unsigned using virtual void volatile while xor main std
-    torch fusewright bits boolean call call_one check copy described dtype empty ended figures given
+    torch fusewright addmm bits boolean call call_one check copy described dtype empty ended figures
+    given
     greatest host inputs integer integers item_of joined launch least list_of none on_cpu place real
     reinterpret remainder scan shown some strided truth view while_loop with_layout
     """.split()  # noqa: SIM905  fewer lines than a list

@@ -323,6 +323,13 @@ inline Tensor call_one(const char *name, const char *overload, std::vector<Argum
     return std::move(call(name, overload, 1, std::move(arguments))[0]);
 }
 
+// A product and a bias into memory that is there: its factors are numbers of either type, which the
+// dispatcher does not take.
+inline void addmm(const Tensor &out, const Tensor &bias, const Tensor &left, const Tensor &right)
+{
+    check(torch.addmm_out(out.get(), bias.get(), left.get(), right.get(), 1, 1), "aten::addmm");
+}
+
 // The memory of a tensor through another layout, as a view that autograd knows of.
 inline Tensor view(const Tensor &source, const Integers &sizes, const Integers &strides,
                    int64_t offset)
