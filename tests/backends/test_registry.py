@@ -109,7 +109,7 @@ def test_options_go_to_who_takes_them() -> None:
     ("options", "words"),
     [
         ({"kernel_target": "avx"}, "'kernel_target' has to be one of auto, avx2"),
-        ({"target": "cpp"}, "'target' has to be one of native, python, fx, not 'cpp'"),
+        ({"target": "c"}, "'target' has to be one of native, python, fx, cpp, not 'c'"),
         ({"memory_budget": 2}, "'memory_budget' has to be between 0 and 1, not 2"),
         ({"recompile_limit": 0}, "'recompile_limit' has to be at least 1"),
     ],

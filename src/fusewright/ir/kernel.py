@@ -137,3 +137,11 @@ class Launch:
 
     origins: tuple[Origin, ...] = field(default=(), compare=False)
     """What this call computes for the user: other calls of the kernel have origins of their own."""
+
+
+@record
+class BatchedKernel:
+    """A kernel that does the work of several launches, and the programs of its launch."""
+
+    kernel: Kernel
+    programs: Index

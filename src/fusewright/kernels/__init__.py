@@ -26,7 +26,7 @@ from fusewright.ir.limits import LimitsOf
 from fusewright.ir.lines import CallChoice, DefineChoice
 from fusewright.ir.verify import verify_renamed_group
 from fusewright.kernels.candidates import CandidateSet, KernelCandidate
-from fusewright.kernels.language import Candidate, KernelLanguage, Way, Work
+from fusewright.kernels.language import Candidate, Implementation, KernelLanguage, Work
 from fusewright.kernels.targets import TARGETS, Languages, Target
 from fusewright.kernels.ways import (
     call_choice,
@@ -176,7 +176,7 @@ class _Alternatives:
             return
         name = f"{language.name}_{among.group.name}"
 
-        def define(part: Group, way: Way) -> tuple[Kernel, Launch]:
+        def define(part: Group, way: Implementation) -> tuple[Kernel, Launch]:
             is_whole = part is group
             part_names = names_of_canonical(names) if is_whole else canonical_names(part)
             if is_whole and way is ways[0]:

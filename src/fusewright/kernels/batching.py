@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from fusewright.ir.canonical import hash_of
 from fusewright.ir.group import Group, Schedule
-from fusewright.ir.index import Index
-from fusewright.ir.kernel import Kernel, KernelArgument, Launch, TritonFacts
+from fusewright.ir.kernel import BatchedKernel, Kernel, KernelArgument, Launch, TritonFacts
 from fusewright.ir.lines import CallKernel, DefineKernel, Line
 from fusewright.ir.parse import parse_commented_loops
 from fusewright.ir.text import commented_loops, group_rows
@@ -15,7 +14,7 @@ from fusewright.kernels import KernelSet
 from fusewright.kernels.triton import batched
 from fusewright.kernels.triton.batched import MOST_ELEMENTS, of_any_size
 from fusewright.kernels.triton.tiling import MOST_ARGUMENTS
-from fusewright.records import record, replace
+from fusewright.records import replace
 
 MOST_LAUNCHES = 64
 """Launches whose work one kernel does. Compilers read the addresses of all branches ahead of the
@@ -51,14 +50,6 @@ def with_batches(kernels: KernelSet, schedule: Schedule, lines: Sequence[Line]) 
     gone -= defined.keys()
     kept = tuple(kernel for kernel in kernels.definitions if kernel.name not in gone)
     return replace(kernels, definitions=(*kept, *new.values()), launches=launches)
-
-
-@record
-class BatchedKernel:
-    """A kernel that does the work of several launches."""
-
-    kernel: Kernel
-    programs: Index
 
 
 class Batcher:

@@ -44,8 +44,8 @@ then these sizes; and how much work a launch is.
 
 
 @record(kw_only=True)
-class Way:
-    """A way to do the work of a group: by several kernels, or by one that is written otherwise."""
+class Implementation:
+    """One way to do the work of a group: by several kernels, or by one written otherwise."""
 
     name: str
     write: Write
@@ -56,7 +56,7 @@ class Way:
     """Buffers that the parts hand to each other."""
 
 
-def one_way(group: Group) -> Sequence[Way]:
+def one_way(group: Group) -> Sequence[Implementation]:
     """No ways among which measuring would have to choose."""
     return ()
 
@@ -91,7 +91,7 @@ class KernelLanguage:
     the library.
     """
 
-    ways: Callable[[Group], Sequence[Way]] = one_way
+    ways: Callable[[Group], Sequence[Implementation]] = one_way
     """The ways to do the work of a group under canonical names, of which `write` is the first,
     where it is not clear that this is the fastest; none where it is.
     """

@@ -26,16 +26,16 @@ from fusewright.ir.lines import (
 )
 from fusewright.ir.neutral import NEUTRAL_ELEMENTS
 from fusewright.kernels.analysis import rows_of
-from fusewright.kernels.language import Way
+from fusewright.kernels.language import Implementation
 from fusewright.kernels.split_groups import is_across
 from fusewright.records import replace
 
-Define = Callable[[Group, Way], tuple[Kernel, Launch]]
+Define = Callable[[Group, Implementation], tuple[Kernel, Launch]]
 """Writes a kernel for a part of a way, and says how it is launched."""
 
 
 def define_choice(
-    name: str, names: CanonicalNames, ways: Sequence[Way], define: Define
+    name: str, names: CanonicalNames, ways: Sequence[Implementation], define: Define
 ) -> tuple[DefineChoice, dict[str, Kernel]] | None:
     """The choice among ways to do the work of a group whose canonical names are `names`, and their
     kernels by name. None: they come to the same kernels, or a number that the group takes is no
@@ -81,7 +81,7 @@ def call_choice(choice: DefineChoice, group: Group, names: CanonicalNames) -> Ca
     )
 
 
-def is_left_open(group: Group, ways: Sequence[Way], limits: Limits) -> bool:
+def is_left_open(group: Group, ways: Sequence[Implementation], limits: Limits) -> bool:
     """Whether scheduling left a group whole, though few rows are long, and it cannot be cut now."""
     rows, length = rows_of(group)
     lanes = limits.lanes if is_across(group) else 1

@@ -21,8 +21,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
 from fusewright.ir.forms import blocks_of, buffers_defined, buffers_overwritten, buffers_read
-from fusewright.ir.index import Index
-from fusewright.ir.kernel import Kernel, Launch
+from fusewright.ir.kernel import BatchedKernel, Kernel, Launch
 from fusewright.ir.lines import (
     Allocate,
     CallKernel,
@@ -39,16 +38,6 @@ from fusewright.wrapper.choices import kernels_launched
 
 SMALL: Final = 1 << 16
 """Bytes of memory that may be freed later than it could be."""
-
-
-class BatchedKernel(Protocol):
-    """A kernel that does the work of several launches, and its number of programs."""
-
-    @property
-    def kernel(self) -> Kernel: ...
-
-    @property
-    def programs(self) -> Index: ...
 
 
 class Batching(Protocol):

@@ -18,7 +18,7 @@ from fusewright.ir.kernel import CpuFacts
 from fusewright.ir.limits import Limits
 from fusewright.ir.products import matrix_product
 from fusewright.kernels.analysis import rows_of
-from fusewright.kernels.language import Candidate, Way, Work
+from fusewright.kernels.language import Candidate, Implementation, Work
 from fusewright.kernels.llvm.emit import write_kernel
 from fusewright.kernels.llvm.plan import KernelPlan, make_plan, near_plans, possible_plans
 from fusewright.kernels.llvm.product_plan import (
@@ -63,12 +63,12 @@ def write(
     return write_kernel(group, tensors, sizes, plan, target), _work(plan)
 
 
-def ways(group: Group, target: CpuTarget, limits: Limits) -> list[Way]:
+def ways(group: Group, target: CpuTarget, limits: Limits) -> list[Implementation]:
     """The ways to do the work of a group, where it is unclear which is fastest: whole or in chunks,
     and by vectors of other loops.
     """
     own = partial(write, target=target)
-    found = [Way(name="whole", write=own, parts=(group,))]
+    found = [Implementation(name="whole", write=own, parts=(group,))]
     reduces = any(isinstance(a, Reduce) for stage in group.stages for a in stage.actions)
     if not reduces or matrix_product(group) is not None:
         return found
@@ -79,10 +79,14 @@ def ways(group: Group, target: CpuTarget, limits: Limits) -> list[Way]:
         split = split_group(group, limits.chunks)
         if split is not None:
             parts, temporaries = split.parts, split.temporaries
-            found.append(Way(name="split", write=own, parts=parts, temporaries=temporaries))
+            found.append(
+                Implementation(name="split", write=own, parts=parts, temporaries=temporaries)
+            )
     if near_plans(group, target, NEAR) > 1:
         found.append(
-            Way(name="lanes", write=partial(_write_otherwise, target=target), parts=(group,))
+            Implementation(
+                name="lanes", write=partial(_write_otherwise, target=target), parts=(group,)
+            )
         )
     return found
 

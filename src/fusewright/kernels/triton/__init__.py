@@ -10,11 +10,11 @@ from fusewright.ir.index import Symbol
 from fusewright.ir.kernel import KernelArgument, TritonFacts
 from fusewright.ir.limits import Limits
 from fusewright.ir.text import commented_loops
-from fusewright.kernels.language import Candidate, Way, Work
+from fusewright.kernels.language import Candidate, Implementation, Work
 from fusewright.kernels.triton.axis_form import CannotRecompute, axis_stages
 from fusewright.kernels.triton.configurations import configuration_of, configurations
 from fusewright.kernels.triton.emit import KernelWriter, TritonKernel, write_kernel
-from fusewright.kernels.triton.products import PRODUCT_TYPES, ProductWriter, product_of
+from fusewright.kernels.triton.products import PRODUCT_TYPES, TritonProductWriter, product_of
 from fusewright.kernels.triton.tiling import (
     ACROSS_SHARE,
     HELD_ACROSS,
@@ -101,7 +101,7 @@ def write(
     if product is None:
         writer = KernelWriter(group, configuration.tiling)
     else:
-        writer = ProductWriter(group, product, configuration.tiling)
+        writer = TritonProductWriter(group, product, configuration.tiling)
     return write_kernel(writer, arguments, sizes, configuration)
 
 
@@ -112,7 +112,7 @@ def write_work(group: Group, tensors: Sequence[str], sizes: Sequence[Symbol]) ->
     return _written(group, tensors, sizes, configuration_of(group))
 
 
-def ways(group: Group, limits: Limits) -> list[Way]:
+def ways(group: Group, limits: Limits) -> list[Implementation]:
     """The ways to do the work of a group among which measuring chooses, that of `write_work`
     first; one alone where it is clear.
     """

@@ -110,7 +110,7 @@ def _tiling(group: Group, product: MatrixProduct, sides: tuple[int, int, int]) -
     )
 
 
-class ProductWriter(KernelWriter):
+class TritonProductWriter(KernelWriter):
     """Writes a product, and its epilogue as the stages of any group."""
 
     def __init__(self, group: Group, product: MatrixProduct, tiling: Tiling) -> None:

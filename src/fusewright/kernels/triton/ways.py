@@ -13,7 +13,7 @@ from fusewright.ir.group import Group, Reduce
 from fusewright.ir.index import Symbol
 from fusewright.ir.limits import Limits
 from fusewright.kernels.analysis import rows_of
-from fusewright.kernels.language import Way, Work
+from fusewright.kernels.language import Implementation, Work
 from fusewright.kernels.split_groups import is_across, split_group
 from fusewright.kernels.triton.axis_form import CannotRecompute, axis_stages
 from fusewright.kernels.triton.configurations import configuration_of
@@ -36,18 +36,18 @@ WriteIn = Callable[[Group, Sequence[str], Sequence[Symbol], Configuration], tupl
 """Writes a group in a configuration."""
 
 
-def ways_to_reduce(group: Group, limits: Limits, write: WriteIn) -> list[Way]:
+def ways_to_reduce(group: Group, limits: Limits, write: WriteIn) -> list[Implementation]:
     """The ways to do the work of a group, the one of the rule first; one alone where that is
     clear.
     """
 
-    def way(name: str, configuration: Configuration) -> Way:
+    def way(name: str, configuration: Configuration) -> Implementation:
         def write_so(
             group: Group, tensors: Sequence[str], sizes: Sequence[Symbol]
         ) -> tuple[str, Work]:
             return write(group, tensors, sizes, configuration)
 
-        return Way(name=name, write=write_so, parts=(group,))
+        return Implementation(name=name, write=write_so, parts=(group,))
 
     first = configuration_of(group)
     ways = [way(_word(first), first)]
@@ -66,7 +66,9 @@ def ways_to_reduce(group: Group, limits: Limits, write: WriteIn) -> list[Way]:
         if split is not None:
             parts, temporaries = split.parts, split.temporaries
             own = partial(_write_by_rule, write)
-            ways.append(Way(name="split", write=own, parts=parts, temporaries=temporaries))
+            ways.append(
+                Implementation(name="split", write=own, parts=parts, temporaries=temporaries)
+            )
     return ways
 
 
