@@ -351,10 +351,10 @@ class _NativeEmitter:
     def _section(self, emit: Callable[[Any], None], argument: Any) -> list[Operation]:
         """The operations that `emit` writes."""
         outer, self.operations = self.operations, []
-        count = len(self.numbers.values)
+        count = self.numbers.operations
         emit(argument)
         section, self.operations = self.operations, outer
-        assert len(self.numbers.values) == count, "numbers are computed ahead of all sections"
+        assert self.numbers.operations == count, "numbers are computed ahead of all sections"
         return section
 
     def _decide(self, line: CallChoice) -> None:

@@ -15,7 +15,10 @@ class Numbers:
         self.values: list[int] = []
         """Their values when a call begins."""
 
-        self._write = write
+        self.operations = 0
+        """How many operations compute numbers; constants take none."""
+
+        self._add = write
         self._computed: dict[Index | Compound, int] = {}
         self._symbols: dict[str, int] = {}
         self._objects: dict[str, int] = {}
@@ -76,6 +79,10 @@ class Numbers:
             self._write(operation, place, total, part)
             total = place
         return total
+
+    def _write(self, *operation: object) -> None:
+        self.operations += 1
+        self._add(*operation)
 
     def _new(self, value: int) -> int:
         self.values.append(value)
