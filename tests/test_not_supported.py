@@ -97,17 +97,21 @@ def test_gradients_of_gradients_are_an_error_outside_and_work_inside() -> None:
     assert torch.equal(fusewright.compile(slope_of_slope)(x), 6 * x.detach())
 
 
-def test_packages_of_programs_that_write_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(Unsupported):
-        fusewright.aot_compile(lambda x: x.add_(1), (torch.ones(3),), path=tmp_path / "p.fwp")
+def test_packages_of_programs_that_compute_gradients_are_refused(tmp_path: Path) -> None:
+    """What else is refused: `tests.packages.test_packages`."""
+    argument = torch.ones(3, requires_grad=True)
+    with pytest.raises(Unsupported, match="gradients"):
+        fusewright.aot_compile(lambda x: x.exp(), (argument,), path=tmp_path / "p.fwp")
 
 
 def test_rows_marked_as_tested_have_a_test() -> None:
-    """By a word of each row, and the number of rows."""
+    """By a word of each row, and the number of rows. Those of a program's own Triton kernels are in
+    `tests.user_kernels.test_breaks`.
+    """
     rows = [line for line in PAGE.read_text().splitlines() if line.endswith("| **tested** |")]
     words = (
         "sparse", "subclasses", "complex numbers", "float8", "branch", "gradients",
-        "packages",
+        "Triton kernels", "packages",
     )  # fmt: skip
     assert len(rows) == len(words)
     for word, row in zip(words, rows, strict=True):
