@@ -62,7 +62,10 @@ SANITISERS = {
         flags="-fsanitize=thread",
         libraries=("libtsan",),
         # Python's handlers of signals allocate, which is another matter.
-        environment={"TSAN_OPTIONS": "halt_on_error=1:report_signal_unsafe=0:exitcode=66"},
+        environment={
+            "TSAN_OPTIONS": "halt_on_error=1:report_signal_unsafe=0:exitcode=66:"
+            f"suppressions={Path(__file__).with_name('races_of_others.txt')}"
+        },
         calls=(b"__tsan_func_entry",),
     ),
 }
