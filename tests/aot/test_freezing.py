@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import fx, nn
 
-from fusewright.aot import freeze, trace_inference
+from fusewright.aot import freeze, interpreter, trace_inference
 from fusewright.capture.trace import trace
 from fusewright.context import CompileContext
 
@@ -44,7 +44,7 @@ def test_a_batch_norm_is_folded() -> None:
     assert targets(frozen.graph.graph) == ["convolution.default", "relu.default"]
     assert targets(frozen.prepare.graph) == ["folded_weight", "folded_bias"]
     assert frozen.positions == (1, 2, 3) and frozen.names == ("w", "mean", "variance")
-    weight, bias = frozen.prepare(*IMAGES[1:])
+    weight, bias = interpreter(frozen.prepare)(list(IMAGES[1:]))
     x = IMAGES[0].double()
     exact = convolution(x, *(value.double() for value in IMAGES[1:]))
     found = nn.functional.conv2d(x, weight.double(), bias.double()).relu()

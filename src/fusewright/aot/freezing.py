@@ -23,6 +23,8 @@ from fusewright.aot.common_subexpressions import is_repeatable
 from fusewright.aot.dead_code import remove_dead_code
 from fusewright.aot.functionalize import memory_owner, shown_memory
 from fusewright.aot.graph import AtenGraph, constants_of
+from fusewright.aot.interpret import interpreter
+from fusewright.aot.partition import ancestors, byte_count, subgraph
 from fusewright.aot.runtime import in_recorded_types
 from fusewright.opaque import BUFFERS, Opaque
 from fusewright.records import record, replace
@@ -53,14 +55,11 @@ class FrozenGraph:
     graph: AtenGraph
     """Takes the values of `prepare` behind its other inputs."""
 
-    prepare: fx.GraphModule
-    """Takes the inputs at `positions`, and returns a tuple of tensors and opaque values."""
+    prepare: AtenGraph
+    """Takes the inputs at `positions`, and returns tensors and opaque values."""
 
     positions: tuple[int, ...]
     """The frozen inputs that `prepare` reads."""
-
-    values: tuple[torch.Tensor | Opaque, ...]
-    """What stood for its results when the graph was compiled."""
 
     names: tuple[str, ...]
     """Of the inputs that `prepare` reads, as the user would write them."""
@@ -70,14 +69,15 @@ class FrozenGraph:
 
     def __str__(self) -> str:
         size = f"{self.bytes / 2**20:.1f} MiB"
-        return f"{len(self.values)} tensors, computed of {len(self.positions)} weights, {size}"
+        count = len(self.prepare.outputs)
+        return f"{count} tensors, computed of {len(self.positions)} weights, {size}"
 
     def call(self, run: Call, *, refuses: bool) -> Call:
         """`run`, which takes the graph's inputs, with the frozen values added. `refuses`: a weight
         that changes is an error.
         """
-        prepare = in_recorded_types(lambda weights: self.prepare(*weights))
-        return FrozenCall(run, prepare, self.positions, self.values, self.names, refuses=refuses)
+        prepare = in_recorded_types(interpreter(self.prepare))
+        return FrozenCall(run, prepare, self.positions, self.names, refuses=refuses)
 
 
 def weights_of(graph_module: fx.GraphModule, example_inputs: Sequence[Any]) -> dict[int, str]:
@@ -119,8 +119,7 @@ def freeze(
     ]
     if not border:
         return None
-    prepare, read = _prepared(graph, border)
-    values = []
+    prepare, positions = _prepared(graph, border)
     size = 0
     last = placeholders[-1]
     for node in border:
@@ -129,15 +128,12 @@ def freeze(
         last.meta = dict(node.meta)
         for user in [user for user in node.users if user not in constant]:
             user.replace_input_with(node, last)
-        values.append(node.meta["val"])
         size += _bytes(node if isinstance(node.meta["val"], torch.Tensor) else node.args[0])
     remove_dead_code(graph.graph)
-    positions = tuple(placeholders.index(node) for node in read)
     return FrozenGraph(
         graph=replace(graph, constants=constants_of(graph.graph, graph.constants)),
         prepare=prepare,
         positions=positions,
-        values=tuple(values),
         names=tuple(weights[position] for position in positions),
         bytes=size,
     )
@@ -201,30 +197,19 @@ def _is_view(node: fx.Node) -> bool:
 
 
 def _bytes(node: fx.Node) -> int:
-    """The size of a node's tensors; 0 where it is not known."""
+    """The size of a node's tensors."""
     values = node.meta.get("val")
-    leaves = values if isinstance(values, (tuple, list)) else [values]
-    total = 0
-    for value in leaves:
-        if isinstance(value, torch.Tensor) and all(isinstance(size, int) for size in value.shape):
-            total += value.numel() * value.element_size()
-    return total
+    return sum(map(byte_count, values if isinstance(values, (tuple, list)) else [values]))
 
 
-def _prepared(graph: AtenGraph, border: Sequence[fx.Node]) -> tuple[fx.GraphModule, list[fx.Node]]:
-    """What computes the nodes of the border, and the placeholders that it takes."""
-    needed = set(border)
-    for node in reversed(graph.graph.nodes):
-        if node in needed:
-            needed.update(node.all_input_nodes)
-    prepared = fx.Graph()
-    copies: dict[fx.Node, fx.Node] = {}
-    for node in graph.graph.nodes:
-        if node in needed:
-            copies[node] = prepared.node_copy(node, copies.__getitem__)
-    prepared.output(tuple(copies[node] for node in border))
-    read = [node for node in graph.placeholders if node in needed]
-    return fx.GraphModule(constants_of(prepared, graph.constants), prepared), read
+def _prepared(graph: AtenGraph, border: Sequence[fx.Node]) -> tuple[AtenGraph, tuple[int, ...]]:
+    """The graph that computes the nodes of the border, and the inputs that it takes."""
+    needed = ancestors(border)
+    read = {place: node for place, node in enumerate(graph.placeholders) if node in needed}
+    nodes = [node for node in graph.graph.nodes if node in needed]
+    prepared = subgraph(nodes, tuple(read.values()), border)
+    constants = constants_of(prepared, graph.constants)
+    return AtenGraph(graph=prepared, constants=constants), tuple(read)
 
 
 # Batch norms --------------------------------------------------------------------------------------

@@ -51,8 +51,8 @@ def _last_uses(steps: list[fx.Node], outputs: tuple[Any, ...]) -> dict[fx.Node, 
 
 
 def _conforming(value: Any, like: Any) -> Any:
-    """`value` with the strides that the graph promises."""
-    if not isinstance(value, torch.Tensor):
+    """`value` with the strides that the graph promises; of an opaque one it promises none."""
+    if not (isinstance(value, torch.Tensor) and isinstance(like, torch.Tensor)):
         return value
     is_symbolic = any(isinstance(stride, torch.SymInt) for stride in like.stride())
     if is_symbolic or value.stride() == like.stride():

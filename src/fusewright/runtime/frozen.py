@@ -16,7 +16,6 @@ import torch
 
 from fusewright.errors import FrozenWeightChanged
 from fusewright.logs import warn
-from fusewright.opaque import Opaque
 from fusewright.records import record
 
 Call = Callable[[list[Any]], Any]
@@ -53,20 +52,16 @@ class FrozenCall:
         run: Call,
         prepare: Callable[[list[torch.Tensor]], tuple[torch.Tensor, ...]],
         positions: Sequence[int],
-        fakes: Sequence[torch.Tensor | Opaque],
         names: Sequence[str],
         *,
         refuses: bool,
     ) -> None:
         """`run` takes the inputs and the values; `prepare` the inputs at `positions`, whose `names`
-        reports use. `fakes` say how values lie. `refuses`: a change is an error.
+        reports use. `refuses`: a change is an error.
         """
         self._run = run
         self._prepare = prepare
         self._positions = tuple(positions)
-        self._layouts = [
-            None if isinstance(fake, Opaque) else (fake.size(), fake.stride()) for fake in fakes
-        ]
         self._names = tuple(names)
         self._refuses = refuses
         self._kept: _Kept | None = None
@@ -101,7 +96,7 @@ class FrozenCall:
             for position, weight in zip(self._positions, weights, strict=True)
         ]
         with torch.inference_mode(False), torch.no_grad():
-            values = tuple(map(_laid_out, self._prepare(weights), self._layouts))
+            values = self._prepare(list(weights))
         for device in {value.device for value in values if value.is_cuda}:
             torch.cuda.synchronize(device)  # Later calls may be on other streams.
         return _Kept(
@@ -114,15 +109,3 @@ class FrozenCall:
 def _version(tensor: torch.Tensor) -> int:
     """The number of writes to a tensor; of one that was made in inference mode, none is known."""
     return -1 if tensor.is_inference() else tensor._version
-
-
-def _laid_out(
-    value: torch.Tensor, layout: tuple[Sequence[int], Sequence[int]] | None
-) -> torch.Tensor:
-    """A tensor with these strides, in memory of its own or as it is; None: it is opaque."""
-    if layout is None:
-        return value
-    size, stride = layout
-    if value.stride() == stride:
-        return value
-    return torch.empty_strided(size, stride, dtype=value.dtype, device=value.device).copy_(value)
