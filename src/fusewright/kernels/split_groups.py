@@ -25,13 +25,14 @@ needed, since they are few.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 
+from fusewright.ir.chunks import Chunks, near_count
 from fusewright.ir.group import Group, Local, Reduce, Stage, Store, action_roots
 from fusewright.ir.index import Index, LoopSymbol, Symbol, contiguous_strides, integer
 from fusewright.ir.lines import CALLER
-from fusewright.ir.neutral import NEUTRAL_ELEMENTS, neutral
+from fusewright.ir.neutral import NEUTRAL_ELEMENTS
 from fusewright.ir.program import Buffer, Layout
 from fusewright.ir.raising import value_may_raise
 from fusewright.ir.value import Expressions, Load, Value, postorder
@@ -103,11 +104,12 @@ class _Splitter:
                 self._scalar_stage(stage, at_end)
                 continue
             cut = max(stage.inner, key=lambda symbol: _size(symbol.extent))
-            chunks = _chunks(cut.extent, self.count)
+            count = near_count(cut.extent, min(self.count, _size(cut.extent)))
             stores = any(isinstance(action, Store) for action in stage.actions)
-            if chunks < 2 or (stores and cut.extent % chunks != 0):
+            if count < 2 or (stores and cut.extent % count != 0):
                 return None
-            parts.append(self._part(stage, cut, chunks))
+            chunks = Chunks(cut=cut, count=count, is_first=self.is_first)
+            parts.append(self._part(stage, chunks))
         if at_end:
             parts.append(self._group(self.group.outer, [*self.before, *at_end]))
         return SplitGroup(parts=tuple(parts), temporaries=tuple(self.memory.values()))
@@ -124,41 +126,24 @@ class _Splitter:
         if others:
             at_end.append(Stage(inner=(), actions=others))
 
-    def _part(self, stage: Stage, cut: LoopSymbol, chunks: int) -> Group:
+    def _part(self, stage: Stage, chunks: Chunks) -> Group:
         """The kernel of a stage: each of its units computes one chunk."""
-        chunk = LoopSymbol("i0" if self.is_first else f"i{len(self.group.outer)}", chunks)
-        renamed = {
-            old: LoopSymbol(f"i{place + self.is_first}", old.extent)
-            for place, old in enumerate(self.group.outer)
-        }
-        outer = (chunk, *renamed.values()) if self.is_first else (*renamed.values(), chunk)
-        points: dict[Symbol, Index] = {old: new.index for old, new in renamed.items()}
-        length = (cut.extent + (chunks - 1)) // chunks
-        rest = LoopSymbol(cut.name, length)
-        place = chunk.index * length + rest.index
-        before = [self._rewritten(own, points, is_own=True) for own in self.before]
-        own = self._rewritten(stage, {**points, cut: place})
-        inner = tuple(rest if symbol == cut else symbol for symbol in stage.inner)
-        is_whole = length * chunks == cut.extent
+        loops = chunks.loops(self.group.outer, stage.inner)
+        before = [self._rewritten(own, loops.renamed, is_own=True) for own in self.before]
+        own = self._rewritten(stage, {**loops.renamed, chunks.cut: loops.place})
         actions = [
-            replace(action, value=self._inside(action, place, cut.extent))
-            if isinstance(action, Reduce) and not is_whole
+            replace(action, value=chunks.within(self.make, loops.place, action.kind, action.value))
+            if isinstance(action, Reduce)
             else action
             for action in own.actions
         ]
-        stages = [*before, Stage(inner=inner, actions=tuple(actions))]
+        stages = [*before, Stage(inner=loops.inner, actions=tuple(actions))]
         reduced = [action for action in own.actions if isinstance(action, Reduce)]
         if reduced:
-            stages.append(self._keep(reduced, outer))
-        part = self._group(outer, stages)
-        self.before += [self._total(action, chunk, chunks) for action in reduced]
+            stages.append(self._keep(reduced, loops.outer))
+        part = self._group(loops.outer, stages)
+        self.before += [self._total(action, chunks) for action in reduced]
         return part
-
-    def _inside(self, action: Reduce, place: Index, extent: Index) -> Value:
-        """The value, and behind the end of the row what changes no result."""
-        make = self.make
-        inside = make.apply("lt", make.index(place), make.index(extent))
-        return make.masked(inside, action.value, neutral(action.kind, action.value.dtype))
 
     def _keep(self, reduced: Sequence[Reduce], outer: tuple[LoopSymbol, ...]) -> Stage:
         """The stage that stores the results of a chunk."""
@@ -172,19 +157,18 @@ class _Splitter:
             stores.append(Store(buffer=buffer.name, index=buffer.layout.index(point), value=value))
         return Stage(inner=(), actions=tuple(stores))
 
-    def _total(self, action: Reduce, chunk: LoopSymbol, chunks: int) -> Stage:
+    def _total(self, action: Reduce, chunks: Chunks) -> Stage:
         """The stage that puts the parts of a result together, at a point of the group's loops."""
         (target,) = action.targets
         buffer = self.memory[target]
-        over = LoopSymbol("r0", chunks)
-        point = tuple(symbol.index for symbol in self.group.outer)
-        point = (over.index, *point) if self.is_first else (*point, over.index)
+        over = LoopSymbol("r0", chunks.count)
+        point = chunks.point(over.index, self.group.outer)
         value = self.make.load(buffer.name, buffer.layout.index(point), buffer.layout.dtype)
         total = Reduce(targets=action.targets, kind=action.kind, value=value)
         return Stage(inner=(over,), actions=(total,))
 
     def _rewritten(
-        self, stage: Stage, symbols: dict[Symbol, Index], *, is_own: bool = False
+        self, stage: Stage, symbols: Mapping[Symbol, Index], *, is_own: bool = False
     ) -> Stage:
         """A stage with other loops, whose rows lie in memory. `is_own`: it was rewritten before."""
 
@@ -211,7 +195,7 @@ class _Splitter:
         return Stage(inner=stage.inner, actions=tuple(actions))
 
     def _row(
-        self, local: Local, index: Index, symbols: dict[Symbol, Index]
+        self, local: Local, index: Index, symbols: Mapping[Symbol, Index]
     ) -> tuple[Buffer, Index]:
         """The buffer that holds a row of each point, and where in it an element lies."""
         outer = self.group.outer
@@ -323,16 +307,6 @@ def is_across(group: Group) -> bool:
         return sum(any(load.index.stride(symbol) == 1 for symbol in loops) for load in loads)
 
     return contiguous(group.outer) > contiguous(inner)
-
-
-def _chunks(extent: Index, count: int) -> int:
-    """The number nearest to `count`, of those from half to twice of it, that divides the extent;
-    where none does, `count` itself.
-    """
-    if extent.is_constant:
-        count = min(count, int(extent))
-    fitting = [n for n in range(max(2, count // 2), 2 * count + 1) if extent % n == 0]
-    return min(fitting, key=lambda n: (abs(n - count), n)) if fitting else count
 
 
 def _size(extent: Index) -> int:

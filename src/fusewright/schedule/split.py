@@ -23,17 +23,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fusewright.ir.index import (
-    Index,
-    LoopSymbol,
-    Symbol,
-    contiguous_strides,
-    extent,
-    integer,
-    product,
-)
+from fusewright.ir.chunks import Chunks, near_count
+from fusewright.ir.index import Index, LoopSymbol, contiguous_strides, extent, integer, product
 from fusewright.ir.limits import Limits
-from fusewright.ir.neutral import NEUTRAL_ELEMENTS, neutral
+from fusewright.ir.neutral import NEUTRAL_ELEMENTS
 from fusewright.ir.program import (
     Buffer,
     ComputedBuffer,
@@ -44,7 +37,7 @@ from fusewright.ir.program import (
     Statement,
 )
 from fusewright.ir.value import Value
-from fusewright.records import record, replace
+from fusewright.records import replace
 from fusewright.schedule.analysis import Analysis
 
 LARGE = 1 << 15
@@ -81,33 +74,6 @@ def _split(statement: Statement, analysis: Analysis) -> list[ComputedBuffer]:
     return _partial_and_combined(statement, statement.body, chunks, analysis) if chunks.fit else []
 
 
-@record(kw_only=True)
-class Chunks:
-    """The parts into which a reduction is cut."""
-
-    cut: LoopSymbol
-    """The loop that is cut: the longest."""
-
-    count: int
-    is_first: bool
-    """Whether the loop over the chunks is the outermost, else the innermost."""
-
-    @property
-    def length(self) -> Index:
-        """Elements of a chunk along the loop that is cut."""
-        return (self.cut.extent + self.count - 1) // self.count
-
-    @property
-    def fit(self) -> bool:
-        """Whether all chunks are equally long."""
-        return self.length * self.count == self.cut.extent
-
-    def point(self, chunk: Index, loops: tuple[LoopSymbol, ...]) -> tuple[Index, ...]:
-        """An element of the partial results: of one chunk, at a point of the loops."""
-        point = tuple(symbol.index for symbol in loops)
-        return (chunk, *point) if self.is_first else (*point, chunk)
-
-
 def chunks_of(statement: ComputedBuffer, body: Reduction, analysis: Analysis) -> Chunks | None:
     """How a reduction is cut into chunks; None: it is not."""
     points = analysis.points(symbol.extent for symbol in body.loops)
@@ -127,7 +93,7 @@ def chunks_of(statement: ComputedBuffer, body: Reduction, analysis: Analysis) ->
     if count < 2:
         return None
     cut = max(body.reduction_loops, key=lambda symbol: analysis.hint(symbol.extent))
-    count = _chunks(cut.extent, min(count, analysis.hint(cut.extent)))
+    count = near_count(cut.extent, min(count, analysis.hint(cut.extent)))
     return Chunks(cut=cut, count=count, is_first=lanes > 1)
 
 
@@ -216,31 +182,18 @@ def _partial(
     statement: ComputedBuffer, body: Reduction, chunks: Chunks, analysis: Analysis
 ) -> tuple[tuple[Buffer, ...], ComputedBuffer]:
     """Buffers of partial results, one for each output, and the statement that computes them."""
-    remaining = tuple(
-        LoopSymbol(f"i{place + chunks.is_first}", symbol.extent)
-        for place, symbol in enumerate(body.loops)
-    )
-    chunk = LoopSymbol("i0" if chunks.is_first else f"i{len(remaining)}", chunks.count)
-    rest = LoopSymbol(chunks.cut.name, chunks.length)
-    place = chunk.index * chunks.length + rest.index
+    loops = chunks.loops(body.loops, body.reduction_loops)
     make = analysis.expressions
-    renamed: dict[Symbol, Index] = {
-        old: new.index for old, new in zip(body.loops, remaining, strict=True) if old != new
-    }
-    value = make.substitute(body.value, {**renamed, chunks.cut: place})
-    if not chunks.fit:
-        inside = make.apply("lt", make.index(place), make.index(chunks.cut.extent))
-        value = make.masked(inside, value, neutral(body.kind, value.dtype))
-    loops = (chunk, *remaining) if chunks.is_first else (*remaining, chunk)
+    value = make.substitute(body.value, {**loops.renamed, chunks.cut: loops.place})
     partials = tuple(
-        _new_buffer(f"{output.name}_partial", output.layout, map(extent, loops), analysis)
+        _new_buffer(f"{output.name}_partial", output.layout, map(extent, loops.outer), analysis)
         for output in statement.outputs
     )
     first = Reduction(
-        loops=loops,
-        reduction_loops=tuple(rest if s == chunks.cut else s for s in body.reduction_loops),
+        loops=loops.outer,
+        reduction_loops=loops.inner,
         kind=body.kind,
-        value=value,
+        value=chunks.within(make, loops.place, body.kind, value),
     )
     return partials, ComputedBuffer(outputs=partials, body=first)
 
@@ -257,14 +210,6 @@ def _new_buffer(name: str, like: Layout, size: Iterable[Index], analysis: Analys
     buffer = Buffer(name=_fresh(name, analysis), layout=layout)
     analysis.buffers[buffer.name] = buffer
     return buffer
-
-
-def _chunks(extent: Index, count: int) -> int:
-    """A number of chunks that divides the extent, at least half of what is wanted and at most
-    twice; where none does, as many as are wanted.
-    """
-    fitting = [n for n in range(max(2, count // 2), 2 * count + 1) if extent % n == 0]
-    return min(fitting, key=lambda n: (abs(n - count), n)) if fitting else count
 
 
 def _fresh(name: str, analysis: Analysis) -> str:
