@@ -156,6 +156,14 @@ class Group:
         return self.writes[0].layout.device
 
     @property
+    def scanned_rows(self) -> frozenset[str]:
+        """The locals that are rows which scans fill: no stage can compute them again."""
+        rows = {local.name for local in self.locals if local.size}
+        actions = (action for stage in self.stages for action in stage.actions)
+        scans = (action.buffer for action in actions if isinstance(action, ScanStore))
+        return frozenset(rows.intersection(scans))
+
+    @property
     def taken_over(self) -> tuple[tuple[str, str], ...]:
         """The pairs of `reuses` that are required: a scatter combines into memory that begins as
         its base, or as a copy of it.

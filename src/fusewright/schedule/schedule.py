@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 from fusewright.context import CompileContext
-from fusewright.ir.group import Group, ScanStore, Schedule, StepWork
+from fusewright.ir.group import Group, Schedule, StepWork
 from fusewright.ir.limits import LimitsOf, limits_of_cpu
 from fusewright.ir.origin import Origin
 from fusewright.ir.program import ComputedBuffer, Program
@@ -168,12 +168,7 @@ def _holds_scans(group: Group, analysis: Analysis) -> bool:
     """Whether a kernel has the rows that scans fill where later stages read them; it cannot compute
     them again.
     """
-    rows = {local.name for local in group.locals if local.size}
-    actions = (action for stage in group.stages for action in stage.actions)
-    scans = (action for action in actions if isinstance(action, ScanStore))
-    return not any(scan.buffer in rows for scan in scans) or analysis.limits_of(
-        group.device
-    ).holds_rows(group)
+    return not group.scanned_rows or analysis.limits_of(group.device).holds_rows(group)
 
 
 def _chosen_reuses(group: Group, analysis: Analysis) -> tuple[tuple[str, str], ...]:

@@ -11,7 +11,7 @@ from fusewright.ir.kernel import KernelArgument, TritonFacts
 from fusewright.ir.limits import Limits
 from fusewright.ir.text import commented_loops
 from fusewright.kernels.language import Candidate, Implementation, Work
-from fusewright.kernels.triton.axis_form import CannotRecompute, axis_stages
+from fusewright.kernels.triton.axis_form import CannotRecompute, can_be_written
 from fusewright.kernels.triton.configurations import configuration_of, configurations
 from fusewright.kernels.triton.emit import KernelWriter, TritonKernel, write_kernel
 from fusewright.kernels.triton.products import PRODUCT_TYPES, TritonProductWriter, product_of
@@ -22,7 +22,6 @@ from fusewright.kernels.triton.tiling import (
     PERSISTENT_LIMIT,
     Configuration,
     Tiling,
-    scanned_rows,
     tile,
 )
 from fusewright.kernels.triton.ways import is_open, ways_to_reduce
@@ -48,12 +47,7 @@ def holds_rows(group: Group) -> bool:
     fill wherever they are read, too.
     """
     tiling = tile(group)
-    if tiling.persistent and scanned_rows(group):
-        try:
-            axis_stages(group, tiling)
-        except CannotRecompute:
-            return False
-    return tiling.persistent
+    return tiling.persistent and (not group.scanned_rows or can_be_written(group, tiling))
 
 
 LIMITS = Limits(

@@ -56,6 +56,15 @@ def axis_stages(group: Group, tiling: Tiling) -> tuple[AxisStage, ...]:
     return _Rewriter(group, tiling).stages()
 
 
+def can_be_written(group: Group, tiling: Tiling) -> bool:
+    """Whether rows that are not held can be computed again."""
+    try:
+        axis_stages(group, tiling)
+    except CannotRecompute:
+        return False
+    return True
+
+
 class _Rewriter:
     """Rewrites the stages in order, remembering what rows hold."""
 

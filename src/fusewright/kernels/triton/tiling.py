@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from math import prod
 
-from fusewright.ir.group import Group, ScanStore, Stage
+from fusewright.ir.group import Group, Stage
 from fusewright.ir.index import (
     Index,
     LoopSymbol,
@@ -174,7 +174,7 @@ def tile(group: Group, persistent: bool | None = None) -> Tiling:
     that are scanned into are held: they cannot be computed again.
     """
     longest = LONGEST_HELD if persistent else PERSISTENT_LIMIT
-    if scanned_rows(group):
+    if group.scanned_rows:
         persistent = True
     if any(stage.inner for stage in group.stages):
         return _tile_rows(group, persistent, longest)
@@ -194,13 +194,6 @@ def tile(group: Group, persistent: bool | None = None) -> Tiling:
         persistent=False,
         wide=is_wide(group),
     )
-
-
-def scanned_rows(group: Group) -> set[str]:
-    """The names of rows that scans fill."""
-    rows = {local.name for local in group.locals if local.size}
-    actions = (action for stage in group.stages for action in stage.actions)
-    return {a.buffer for a in actions if isinstance(a, ScanStore) and a.buffer in rows}
 
 
 def flatten(loops: tuple[LoopSymbol, ...], name: str) -> tuple[LoopSymbol, dict[Symbol, Index]]:

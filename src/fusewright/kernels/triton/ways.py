@@ -5,7 +5,6 @@ their rows in registers, by such that walk over them, and in chunks, by several 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Final
 
@@ -15,7 +14,7 @@ from fusewright.ir.limits import Limits
 from fusewright.kernels.analysis import rows_of
 from fusewright.kernels.language import Implementation, Work
 from fusewright.kernels.split_groups import is_across, split_group
-from fusewright.kernels.triton.axis_form import CannotRecompute, axis_stages
+from fusewright.kernels.triton.axis_form import can_be_written
 from fusewright.kernels.triton.configurations import configuration_of
 from fusewright.kernels.triton.products import product_of
 from fusewright.kernels.triton.tiling import Configuration
@@ -56,7 +55,7 @@ def ways_to_reduce(group: Group, limits: Limits, write: WriteIn) -> list[Impleme
     if not reduces or length < SHORTEST or product_of(group) is not None:
         return ways
     other = configuration_of(group, persistent=not first.tiling.persistent)
-    if other.tiling.persistent != first.tiling.persistent and _can_be_written(group, other):
+    if other.tiling.persistent != first.tiling.persistent and can_be_written(group, other.tiling):
         ways.append(way(_word(other), other))
     lanes = limits.lanes if is_across(group) else 1
     tiles = -(-rows // lanes)
@@ -80,11 +79,3 @@ def _write_by_rule(
     write: WriteIn, group: Group, tensors: Sequence[str], sizes: Sequence[Symbol]
 ) -> tuple[str, Work]:
     return write(group, tensors, sizes, configuration_of(group))
-
-
-def _can_be_written(group: Group, configuration: Configuration) -> bool:
-    """Whether rows that are not held can be computed again."""
-    with suppress(CannotRecompute):
-        axis_stages(group, configuration.tiling)
-        return True
-    return False
