@@ -103,13 +103,7 @@ class Batcher:
         assert general is not None
         written = batched.write_batch(general, own, sizes)
         source = commented_loops(general, sizes) + written.source
-        facts = TritonFacts(
-            types=tuple(kind for _, kind in written.signature if kind != "constexpr"),
-            blocks=written.blocks,
-            warps=written.warps,
-            stages=written.stages,
-            checks_bounds=False,
-        )
+        facts = written.facts
         arguments: list[KernelArgument] = []
         for place in range(len(sizes)):
             for argument in own:

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from fusewright.ir.group import Group
 from fusewright.ir.index import Symbol
-from fusewright.ir.kernel import KernelArgument, TritonFacts
+from fusewright.ir.kernel import KernelArgument
 from fusewright.ir.limits import Limits
 from fusewright.ir.text import commented_loops
 from fusewright.kernels.language import Candidate, Implementation, Work
@@ -133,11 +133,4 @@ def _written(
         KernelArgument(name=name, dtype=types[name], is_written=name in written) for name in tensors
     ]
     kernel = write(group, arguments, tuple(sizes), configuration)
-    facts = TritonFacts(
-        types=tuple(kind for _, kind in kernel.signature if kind != "constexpr"),
-        blocks=kernel.blocks,
-        warps=kernel.warps,
-        stages=kernel.stages,
-        checks_bounds=kernel.checks_bounds,
-    )
-    return commented_loops(group) + kernel.source, Work(kernel.programs, facts)
+    return commented_loops(group) + kernel.source, Work(kernel.programs, kernel.facts)

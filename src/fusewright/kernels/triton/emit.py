@@ -22,7 +22,7 @@ from collections.abc import Iterable, Sequence
 from fusewright.ir.dtype import DType
 from fusewright.ir.group import Accumulate, Action, Group, Reduce, ScanStore, Store, action_roots
 from fusewright.ir.index import Index, RealSymbol, Symbol, integer
-from fusewright.ir.kernel import KernelArgument
+from fusewright.ir.kernel import KernelArgument, TritonFacts
 from fusewright.ir.value import Constant, Load, Masked, Value, postorder
 from fusewright.kernels.triton.axis_form import AxisStage, axis_stages
 from fusewright.kernels.triton.operations import NUMBER_KINDS, POINTERS, TYPES, constant_text
@@ -66,6 +66,17 @@ class TritonKernel:
     stages: int
     checks_bounds: bool
     """Whether it asserts loaded indices, for which it must be compiled with `debug`."""
+
+    @property
+    def facts(self) -> TritonFacts:
+        """The facts that compiling and launching it needs."""
+        return TritonFacts(
+            types=tuple(kind for _, kind in self.signature if kind != "constexpr"),
+            blocks=self.blocks,
+            warps=self.warps,
+            stages=self.stages,
+            checks_bounds=self.checks_bounds,
+        )
 
 
 def write_kernel(
