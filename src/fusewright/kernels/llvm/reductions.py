@@ -13,10 +13,11 @@ to a total, so that the error grows with the square root of the count at worst.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 from fusewright.ir.dtype import DType
+from fusewright.ir.neutral import neutral
+from fusewright.ir.value import Number
 from fusewright.kernels.llvm.builder import IRBuilder, Register, VectorType
 from fusewright.kernels.llvm.storage import REGISTER
 from fusewright.records import record
@@ -48,26 +49,9 @@ class Reducer:
         # Any position beats this one on a tie, so the first element is always taken.
         return value, b.constant(VectorType("i64", lanes), 2**63 - 1)
 
-    def neutral(self) -> int | float | bool:
-        """The value that changes nothing."""
-        match self.kind:
-            case "sum" | "xor":
-                return 0
-            case "prod":
-                return 1
-            case "any":
-                return False
-            case "all":
-                return True
-        lowest = self.kind in ("max", "argmax")
-        if self.dtype.is_float:
-            return -math.inf if lowest else math.inf
-        if self.dtype is DType.BOOL:
-            return not lowest
-        bits = self.dtype.bits
-        if self.dtype.kind == "unsigned":
-            return 0 if lowest else (1 << bits) - 1
-        return -(1 << (bits - 1)) if lowest else (1 << (bits - 1)) - 1
+    def neutral(self) -> Number:
+        """The value that changes nothing; a position has that of its value."""
+        return neutral(self.kind.removeprefix("arg"), self.dtype)
 
     def step(self, b: IRBuilder, state: State, new: State) -> State:
         """Combine two states of equal width; what is in `state` came first."""
