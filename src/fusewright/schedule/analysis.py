@@ -56,6 +56,12 @@ class Analysis:
         """The limits of the device that a buffer is on."""
         return self.limits_of(self.buffers[name].layout.device)
 
+    def free_name(self, name: str) -> str:
+        """A name that no buffer has: this one, or one that begins with it."""
+        while name in self.buffers:
+            name += "_"
+        return name
+
     def memory(self, name: str) -> str:
         """The buffer that owns the memory of `name`: itself, or what a library call's result is an
         alias of.

@@ -57,9 +57,7 @@ def _at_once(
         return statement
     (squares,) = statement.outputs
     at_once = replace(body, kind="welford", value=value)
-    mean = Buffer(name=f"{squares.name}_mean", layout=squares.layout)
-    while mean.name in analysis.buffers:
-        mean = replace(mean, name=f"{mean.name}_")
+    mean = Buffer(name=analysis.free_name(f"{squares.name}_mean"), layout=squares.layout)
     result = ComputedBuffer(outputs=(mean, squares), body=at_once)
     chunks = chunks_of(result, at_once, analysis)
     if chunks is not None and not chunks.fit:

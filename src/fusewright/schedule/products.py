@@ -173,9 +173,7 @@ def _loops(size: tuple[Index, ...], prefix: str) -> tuple[LoopSymbol, ...]:
 
 def _between(output: Buffer, analysis: Analysis) -> Buffer:
     """A buffer for the product that `output` is made from."""
-    name = f"{output.name}_product"
-    while name in analysis.buffers:
-        name += "_"
+    name = analysis.free_name(f"{output.name}_product")
     size = output.layout.size
     layout = Layout(
         dtype=output.layout.dtype.compute,

@@ -207,12 +207,6 @@ def _new_buffer(name: str, like: Layout, size: Iterable[Index], analysis: Analys
     """A contiguous buffer of a size, of the type and on the device of another."""
     size = tuple(size)
     layout = replace(like, size=size, stride=contiguous_strides(size), offset=integer(0))
-    buffer = Buffer(name=_fresh(name, analysis), layout=layout)
+    buffer = Buffer(name=analysis.free_name(name), layout=layout)
     analysis.buffers[buffer.name] = buffer
     return buffer
-
-
-def _fresh(name: str, analysis: Analysis) -> str:
-    while name in analysis.buffers:
-        name += "_"
-    return name

@@ -176,9 +176,7 @@ class _Placement:
         return True
 
     def _local(self, buffer: str, size: tuple[Index, ...] = ()) -> Local:
-        name = f"{buffer}_local"
-        while name in self.analysis.buffers:
-            name += "_"
+        name = self.analysis.free_name(f"{buffer}_local")
         return Local(name=name, dtype=self.analysis.buffers[buffer].layout.dtype, size=size)
 
     def _read(self, local: Local, index: Index) -> Value:
