@@ -34,7 +34,7 @@ from fusewright.ir.lines import (
     View,
 )
 from fusewright.records import field, record
-from fusewright.wrapper.choices import kernels_launched
+from fusewright.wrapper.choices import without_lost_kernels
 
 SMALL: Final = 1 << 16
 """Bytes of memory that may be freed later than it could be."""
@@ -103,8 +103,7 @@ def batch_launches(
         elif number not in replaced and number not in moved:
             result.append(line)
         result += (lines[other] for other in waiting.get(number, ()))
-    launched = [line.launch.kernel for n in replaced if isinstance(line := lines[n], CallKernel)]
-    return _with_kernels(result, new, launched)
+    return without_lost_kernels(lines, _behind_kernels(result, new))
 
 
 def _places(buffers: Sequence[str]) -> tuple[int, ...]:
@@ -124,19 +123,10 @@ def _joined(calls: Sequence[Launch], together: BatchedKernel) -> Launch:
     )
 
 
-def _with_kernels(
-    lines: Sequence[Line], new: Iterable[DefineKernel], launched: Iterable[str]
-) -> tuple[Line, ...]:
-    """`lines` with new kernels behind the others, without those that only batches launched."""
-    gone = {*launched} - kernels_launched(lines)
-    result: list[Line] = []
-    places = [number for number, line in enumerate(lines) if isinstance(line, DefineKernel)]
-    for number, line in enumerate(lines):
-        if not isinstance(line, DefineKernel) or line.kernel.name not in gone:
-            result.append(line)
-        if number == places[-1]:
-            result += dict.fromkeys(new)
-    return tuple(result)
+def _behind_kernels(lines: Sequence[Line], new: Iterable[DefineKernel]) -> list[Line]:
+    """`lines` with new kernels behind the others."""
+    last = max(number for number, line in enumerate(lines) if isinstance(line, DefineKernel))
+    return [*lines[: last + 1], *dict.fromkeys(new), *lines[last + 1 :]]
 
 
 def _freed(line: Line) -> str | None:

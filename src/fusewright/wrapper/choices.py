@@ -129,10 +129,7 @@ def fill_choices(lines: Sequence[Line], winners: Mapping[str, int]) -> tuple[Lin
                 pass
             case _:
                 result.append(line)
-    lost = kernels_launched(lines) - kernels_launched(result)
-    return tuple(
-        line for line in result if not (isinstance(line, DefineKernel) and line.kernel.name in lost)
-    )
+    return without_lost_kernels(lines, result)
 
 
 def kernels_launched(lines: Iterable[Line]) -> set[str]:
@@ -146,6 +143,14 @@ def kernels_launched(lines: Iterable[Line]) -> set[str]:
                 *(kernels_launched(alternative.lines) for alternative in line.alternatives)
             )
     return names
+
+
+def without_lost_kernels(before: Iterable[Line], lines: Sequence[Line]) -> tuple[Line, ...]:
+    """`lines` without the kernels that are launched no more, as they were `before`."""
+    lost = kernels_launched(before) - kernels_launched(lines)
+    return tuple(
+        line for line in lines if not (isinstance(line, DefineKernel) and line.kernel.name in lost)
+    )
 
 
 def _to_be_planned(lines: Sequence[Line]) -> list[Line]:
