@@ -4,27 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
 
-from fusewright.ir.forms import buffers_read
+from fusewright.ir.forms import buffers_overwritten, buffers_read
 from fusewright.ir.kernel import Kernel
 from fusewright.ir.lines import (
+    AssertLayout,
     CallChoice,
-    CallExtern,
-    CallExternOut,
     CallKernel,
-    CallProgram,
-    CallUserTriton,
-    CheckNan,
-    Conditional,
-    CopyInto,
-    DebugPrint,
     DefineChoice,
+    EnsureLayout,
+    Free,
+    FreeIfNotReused,
     Line,
-    Return,
-    ScanLoop,
-    View,
-    WhileLoop,
+    Place,
+    Reuse,
 )
-from fusewright.ir.program import ReadItem, ReadSize, operand_buffers
 from fusewright.wrapper.choices import kernels_launched, launches_kernels_only
 
 
@@ -46,31 +39,17 @@ def shown_whole(
     shown: list[str] = []
     for line in lines:
         match line:
-            case CallExtern(arguments=arguments, keywords=keywords):
-                shown += operand_buffers((*arguments, *(value for _, value in keywords)))
-            case CallExternOut(arguments=arguments, keywords=keywords, out=out):
-                shown += [out, *operand_buffers((*arguments, *(value for _, value in keywords)))]
-            case CallChoice(choice=name, buffers=buffers):
-                launched = kernels_launched([choices[name]])
-                by_address = launches_kernels_only(choices[name])
-                if not by_address or any(kernel not in kernels for kernel in launched):
-                    shown += buffers
-            case CallKernel(launch=launch) if launch.kernel not in kernels:
-                shown += launch.buffers
-            case CallProgram(arguments=arguments) | CallUserTriton(arguments=arguments):
-                shown += operand_buffers(arguments)
-            case View(source=source):
-                shown.append(source)
-            case ReadSize(buffer=buffer):
-                shown.append(buffer)
-            case ReadItem(source=source):
-                shown += operand_buffers((source,))
-            case Conditional() | WhileLoop() | ScanLoop():
-                shown += buffers_read(line)
-            case CopyInto(target=target, source=source):
-                shown += [target, *operand_buffers((source,))]
-            case DebugPrint(values=values) | CheckNan(values=values):
-                shown += operand_buffers([value for _, value in values])
-            case Return(outputs=outputs):
-                shown += operand_buffers(outputs)
+            case CallKernel(launch=launch) if launch.kernel in kernels:
+                pass
+            case CallChoice(choice=name) if _is_given_addresses(choices[name], kernels):
+                pass
+            case AssertLayout() | EnsureLayout() | Place() | Reuse() | Free() | FreeIfNotReused():
+                pass
+            case _:
+                shown += (*buffers_read(line), *buffers_overwritten(line))
     return frozenset(shown)
+
+
+def _is_given_addresses(choice: DefineChoice, kernels: Container[str]) -> bool:
+    launched = kernels_launched([choice])
+    return launches_kernels_only(choice) and all(kernel in kernels for kernel in launched)
