@@ -25,7 +25,7 @@ from fusewright.ir.index import Index, RealSymbol, Symbol, integer
 from fusewright.ir.kernel import KernelArgument, TritonFacts
 from fusewright.ir.value import Constant, Load, Masked, Value, postorder
 from fusewright.kernels.triton.axis_form import AxisStage, axis_stages
-from fusewright.kernels.triton.operations import NUMBER_KINDS, POINTERS, TYPES, constant_text
+from fusewright.kernels.triton.operations import POINTERS, TYPES, constant_text
 from fusewright.kernels.triton.reductions import ARGUMENT, PLAIN, filled, identity_text
 from fusewright.kernels.triton.scans import (
     SCANS,
@@ -148,8 +148,8 @@ class KernelWriter:
 
     def kind(self, argument: KernelArgument) -> str:
         """The type of an argument in the kernel's signature."""
-        kinds = NUMBER_KINDS if argument.name in self.numbers else POINTERS
-        return kinds[argument.dtype]
+        pointer = POINTERS[argument.dtype]
+        return pointer.removeprefix("*") if argument.name in self.numbers else pointer
 
     def write(self) -> list[str]:
         """The rows of the function's body."""
@@ -182,16 +182,20 @@ class KernelWriter:
                 count = f"tl.cdiv({self.values.index(axis.extent)}, {axis.block_name})"
                 own = f"({program} % {count})"
                 program = f"({program} // {count})" if place > 1 else f"{program} // {count}"
-            start = f"{own} * {axis.block_name}"
-            if axis in self.values.starts:
-                self.body.add(f"{axis.start_name} = {start}")
-                start = axis.start_name
-            self.body.add(self.offset(axis, f"{start} + "))
-            self.mask(axis)
+            self.begin(axis, own)
         if self.tiling.persistent:
             for axis in self.tiling.axes[len(outer) :]:
                 self.body.add(self.offset(axis, ""))
                 self.mask(axis)
+
+    def begin(self, axis: TileAxis, block: str) -> None:
+        """The variable of an outer axis, which begins at a block, and its mask."""
+        start = f"{block} * {axis.block_name}"
+        if axis in self.values.starts:
+            self.body.add(f"{axis.start_name} = {start}")
+            start = axis.start_name
+        self.body.add(self.offset(axis, f"{start} + "))
+        self.mask(axis)
 
     def offset(self, axis: TileAxis, start: str) -> str:
         lanes = f"tl.arange(0, {axis.block_name})"

@@ -115,16 +115,7 @@ POINTERS: dict[DType, str] = {
     DType.U8: "*u8",
     DType.BOOL: "*i1",
 }
-"""The type of a pointer to it in a kernel's signature."""
-
-
-NUMBER_KINDS: dict[DType, str] = {
-    DType.F64: "fp64",
-    DType.F32: "fp32",
-    DType.I64: "i64",
-    DType.I32: "i32",
-}
-"""The type of a number that is given by value."""
+"""The type of a pointer to it in a kernel's signature; without the asterisk, of a number."""
 
 
 def operation_text(operation: str, operands: list[str], argument: DType) -> str:

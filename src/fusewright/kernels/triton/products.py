@@ -139,13 +139,8 @@ class TritonProductWriter(KernelWriter):
         self.body.add(f"first = program // ({GROUP} * columns) * {GROUP}")
         self.body.add(f"height = tl.minimum(rows - first, {GROUP})")
         self.body.add(f"inside = program % ({GROUP} * columns)")
-        for axis, place in ((y, "first + inside % height"), (x, "inside // height")):
-            start = f"({place}) * {axis.block_name}"
-            if axis in self.values.starts:
-                self.body.add(f"{axis.start_name} = {start}")
-                start = axis.start_name
-            self.body.add(self.offset(axis, f"{start} + "))
-            self.mask(axis)
+        self.begin(y, "(first + inside % height)")
+        self.begin(x, "(inside // height)")
 
     def multiply(self) -> None:
         """The results of a tile."""
