@@ -303,10 +303,8 @@ def bytes_of_kernels(call: Any) -> dict[str, int]:
     explanation = fusewright.explain(call).history
     moved: Counter[str] = Counter()
     for compilation in explanation.compilations if explanation is not None else ():
-        training = compilation.training
-        backward = training.backward.record if training and training.backward else None
-        for graph in (compilation.record, backward):
-            for launch in graph.launches if graph is not None else ():
+        for half in compilation.halves:
+            for launch in half.record.launches:
                 moved[launch.kernel] += launch.bytes_read + launch.bytes_written
     return moved
 

@@ -139,6 +139,14 @@ class Compilation:
         return tuple(half for half in (self._own, backward) if half is not None)
 
     @property
+    def records(self) -> tuple[Record, ...]:
+        """The records of its halves, each before those of the functions of its conditions and
+        loops.
+        """
+        wholes = (half.record for half in self.halves)
+        return tuple(part for whole in wholes for part in (whole, *whole.subprograms))
+
+    @property
     def _own(self) -> CompiledGraph | None:
         is_ours = type(self.compiled).__module__ == "fusewright.runtime.compiled"
         return cast("CompiledGraph", self.compiled) if is_ours else None

@@ -11,7 +11,7 @@ from fusewright.records import record
 
 if TYPE_CHECKING:  # Importing it takes the runtime along.
     from fusewright.runtime.choices import Decision
-    from fusewright.runtime.compiled import MeasuredChoice, Record
+    from fusewright.runtime.compiled import MeasuredChoice
 
 
 @record(kw_only=True)
@@ -70,6 +70,5 @@ class ChoiceReport:
 
 def choice_reports(compilations: Sequence[Compilation]) -> tuple[ChoiceReport, ...]:
     """The choices of all that was compiled so far."""
-    records: list[Record] = [half.record for own in compilations for half in own.halves]
-    parts = [part for whole in records for part in (whole, *whole.subprograms)]
-    return tuple(ChoiceReport.of(choice) for part in parts for choice in part.choices)
+    records = (part for compilation in compilations for part in compilation.records)
+    return tuple(ChoiceReport.of(choice) for part in records for choice in part.choices)

@@ -185,7 +185,12 @@ def profile_of(
         for compilation in explanation.compilations
     )
     seconds = ended - min(began, default=ended)
-    records = list(_records(explanations))
+    records = [
+        part
+        for explanation in explanations
+        for compilation in explanation.compilations
+        for part in compilation.records
+    ]
     moved, of_lines = _bytes_of_kernels(records), operations_of_lines(records)
     of_kernels = operations_of_kernels(records)
     costs = []
@@ -212,16 +217,6 @@ def profile_of(
             dict.fromkeys(cost.operations.dtype for cost in costs if cost.operations is not None)
         ),
     )
-
-
-def _records(explanations: Sequence[Explanation]) -> Iterator[Record]:
-    for explanation in explanations:
-        for compilation in explanation.compilations:
-            training = compilation.training
-            backward = training.backward.record if training and training.backward else None
-            for graph_record in (compilation.record, backward):
-                if graph_record is not None:
-                    yield from (graph_record, *graph_record.subprograms)
 
 
 def _bytes_of_kernels(records: Sequence[Record]) -> dict[str, float]:

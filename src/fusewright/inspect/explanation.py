@@ -458,9 +458,8 @@ def _reasons(compilation: Compilation, field: str) -> list[str]:
     """Why parts of a graph are not run as was asked for, each reason once: what that field says of
     their records.
     """
-    records = [half.record for half in compilation.halves]
-    parts = [part for whole in records for part in (whole, *whole.subprograms)]
-    return list(dict.fromkeys(filter(None, (getattr(part, field) for part in parts))))
+    said = (getattr(part, field) for part in compilation.records)
+    return list(dict.fromkeys(filter(None, said)))
 
 
 def _reasons_against_replays(compilation: Compilation) -> list[str]:

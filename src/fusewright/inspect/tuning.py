@@ -66,8 +66,7 @@ def why_taken(trial: Tuned) -> str:
 
 def tuning_report(compilations: Sequence[Compilation]) -> TuningReport | None:
     """The report on all that was compiled so far; None where nothing was tuned."""
-    records = [half.record for compilation in compilations for half in compilation.halves]
-    parts = [part for whole in records for part in (whole, *whole.subprograms)]
+    parts = [part for compilation in compilations for part in compilation.records]
     trials = tuple(trial for part in parts for trial in part.tuned)
     if not trials:
         return None
