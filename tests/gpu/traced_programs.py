@@ -15,7 +15,7 @@ import argparse
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -108,6 +108,18 @@ def why_not_launched(kernel: Kernel, architecture: int, folder: Path) -> str | N
     return f"asks for {scratch}" if scratch else None
 
 
+def failures_of(kernels: Iterable[Kernel], architectures: Sequence[int]) -> Iterator[str]:
+    """Compile kernels for GPUs of these compute capabilities; a text for each that cannot be
+    launched.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        for kernel in kernels:
+            for architecture in architectures:
+                reason = why_not_launched(kernel, architecture, Path(folder))
+                if reason is not None:
+                    yield f"{kernel.name} for sm_{architecture} FAILS: {reason}\n{kernel.source}"
+
+
 def main() -> int:
     """Do what the command line asks for; return the exit status."""
     parser = argparse.ArgumentParser(
@@ -130,13 +142,9 @@ def main() -> int:
         _, code = code_of(parse_program(text))
         kernels |= {kernel.key: kernel for kernel in code.definitions}
     failures = 0
-    with tempfile.TemporaryDirectory() as folder:
-        for kernel in kernels.values():
-            for architecture in options.architectures:
-                reason = why_not_launched(kernel, architecture, Path(folder))
-                if reason is not None:
-                    failures += 1
-                    print(f"{kernel.name} for sm_{architecture} FAILS: {reason}\n{kernel.source}")
+    for failure in failures_of(kernels.values(), options.architectures):
+        failures += 1
+        print(failure)
     seconds = time.perf_counter() - start
     print(f"{len(chosen)} programs, {len(kernels)} kernels in {seconds:.0f} s, {failures} failures")
     return int(failures > 0)

@@ -8,31 +8,20 @@ Ends with 1 if something else is in the graphs, or a kernel does not compile.
 from __future__ import annotations
 
 import sys
-import tempfile
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
-from torch import fx
 from torch.nn import functional
 
 import fusewright
-from fusewright.aot import (
-    AtenGraph,
-    min_cut_rematerialization_partition,
-    needs_gradients,
-    trace_inference,
-    trace_training,
-)
-from fusewright.config import Options
+from fusewright.aot import AtenGraph
 from fusewright.context import CompileContext
-from fusewright.fake import FakeMode
 from fusewright.ir.program import Program
 from fusewright.ir.text import print_program
 from fusewright.lower import lower
-from tests.gpu.pretended.graphs import ARCHITECTURE, Collector, Compiled, moved, pretend
-from tests.gpu.traced_programs import why_not_launched
+from tests.gpu.pretended.graphs import ARCHITECTURE, Collector, Compiled, pretend
+from tests.gpu.traced_programs import failures_of
 
 
 def layer(x: torch.Tensor) -> torch.Tensor:
@@ -43,30 +32,17 @@ def layer(x: torch.Tensor) -> torch.Tensor:
 class Graphs(Collector):
     """Also keeps the programs."""
 
-    def __init__(self, name: str, options: Options) -> None:
-        super().__init__(name, autocast=False)
-        self.options = options
+    def __init__(self, name: str, **options: Any) -> None:
+        super().__init__(name, **options)
         self.programs: dict[str, Program] = {}
 
-    def __call__(self, module: fx.GraphModule, examples: list[Any], **_: Any) -> Any:
-        mode = FakeMode()
-        fakes = [moved(example, mode) for example in examples]
-        context = CompileContext(options=self.options)
-        if needs_gradients(module, fakes):
-            partition = min_cut_rematerialization_partition(trace_training(module, fakes, context))
-            self.keep(partition.forward, context, "forward")
-            self.keep(partition.backward, context, "backward")
-        else:
-            self.keep(trace_inference(module, fakes, context), context, "")
-        raise Compiled
-
-    def keep(self, graph: AtenGraph, context: CompileContext, half: str) -> None:
+    def compile(self, graph: AtenGraph, context: CompileContext, half: str) -> None:
         self.programs[half] = lower(graph, context, layouts_are_free=not half)
-        self.compile(graph, context, half)
+        super().compile(graph, context, half)
 
 
 def graphs(function: Callable[..., Any], x: torch.Tensor, **options: Any) -> Graphs:
-    collector = Graphs(function.__name__, Options(verify=True, **options))
+    collector = Graphs(function.__name__, **options)
     try:
         fusewright.compile(function, backend=collector, fullgraph=True)(x)
     except Compiled:
@@ -86,11 +62,7 @@ def wrong_in_training(dtype: torch.dtype, stride: tuple[int, ...]) -> list[str]:
     wrong += ["backward is given masks" for layout in kept if layout.dtype.torch_name == "bool"]
     if sum(layout.dtype.torch_name == "int64" and not layout.size for layout in kept) != 2:
         wrong.append("backward is not given two seeds")
-    with tempfile.TemporaryDirectory() as folder:
-        failures = [
-            why_not_launched(one, ARCHITECTURE, Path(folder)) for one in found.kernels.values()
-        ]
-    wrong += [failure for failure in failures if failure is not None]
+    wrong += failures_of(found.kernels.values(), (ARCHITECTURE,))
     return [f"{line}\n{texts}" for line in wrong]
 
 

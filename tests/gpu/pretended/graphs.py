@@ -12,12 +12,10 @@ from __future__ import annotations
 
 import argparse
 import sys
-import tempfile
 import traceback
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -41,7 +39,7 @@ from fusewright.ir.kernel import Kernel
 from fusewright.ir.program import CallOperator
 from fusewright.lower import lower
 from tests.gpu.programs import PROGRAMS
-from tests.gpu.traced_programs import code_of, why_not_launched
+from tests.gpu.traced_programs import code_of, failures_of
 
 GPU, CPU = torch.device("cuda", 0), torch.device("cpu")
 ARCHITECTURE = 90
@@ -54,25 +52,19 @@ class Compiled(BaseException):
 class Collector:
     """A backend that compiles graphs as on a GPU, and keeps their kernels."""
 
-    def __init__(self, name: str, autocast: bool) -> None:
+    def __init__(self, name: str, *, autocast: bool = False, **options: Any) -> None:
         self.name = name
         self.autocast = autocast
+        self.options = Options(verify=True, **options)
         self.kernels: dict[str, Kernel] = {}
 
     def __call__(self, module: fx.GraphModule, examples: list[Any], **_: Any) -> Any:
         mode = FakeMode()
         fakes = [moved(example, mode) for example in examples]
-        to_gpu(module)
-        context = CompileContext(options=Options(verify=True))
+        context = CompileContext(options=self.options)
         with torch.autocast("cuda", torch.bfloat16) if self.autocast else nullcontext():
-            if needs_gradients(module, fakes):
-                partition = min_cut_rematerialization_partition(
-                    trace_training(module, fakes, context), 1.0
-                )
-                self.compile(partition.forward, context, "forward")
-                self.compile(partition.backward, context, "backward")
-            else:
-                self.compile(trace_inference(module, fakes, context), context, "")
+            for half, graph in traced(module, fakes, context).items():
+                self.compile(graph, context, half)
         raise Compiled
 
     def compile(self, graph: AtenGraph, context: CompileContext, half: str) -> None:
@@ -82,6 +74,18 @@ class Collector:
         launches = len({id(launch) for launch in kernels.launches.values()})
         print(f"{self.name} {half}: {launches} launches, {dict(calls)}", flush=True)
         self.kernels |= {kernel.key: kernel for kernel in kernels.definitions}
+
+
+def traced(
+    module: fx.GraphModule, fakes: Sequence[Any], context: CompileContext
+) -> dict[str, AtenGraph]:
+    """The ATen graph of a graph on the GPU, as "", or both its halves, "forward" and "backward"."""
+    to_gpu(module)
+    if not needs_gradients(module, fakes):
+        return {"": trace_inference(module, fakes, context)}
+    joint = trace_training(module, fakes, context)
+    partition = min_cut_rematerialization_partition(joint, context.options.memory_budget)
+    return {"forward": partition.forward, "backward": partition.backward}
 
 
 def moved(example: Any, mode: FakeMode, numbers: torch.device = CPU) -> Any:
@@ -152,7 +156,7 @@ def main() -> int:
     failures = 0
     kernels: dict[str, Kernel] = {}
     for name, function, arguments, keywords in calls(options):
-        collector = Collector(name, options.autocast)
+        collector = Collector(name, autocast=options.autocast)
         try:
             with torch.set_grad_enabled(options.train):
                 fusewright.compile(function, backend=collector)(*arguments, **keywords)
@@ -162,12 +166,9 @@ def main() -> int:
             failures += 1
             print(f"{name} FAILS\n{traceback.format_exc(limit=-8)}", flush=True)
         kernels |= collector.kernels
-    with tempfile.TemporaryDirectory() as folder:
-        for kernel in kernels.values():
-            reason = why_not_launched(kernel, ARCHITECTURE, Path(folder))
-            if reason is not None:
-                failures += 1
-                print(f"{kernel.name} FAILS: {reason}\n{kernel.source}")
+    for failure in failures_of(kernels.values(), (ARCHITECTURE,)):
+        failures += 1
+        print(failure)
     print(f"{len(kernels)} kernels, {failures} failures")
     return int(failures > 0)
 

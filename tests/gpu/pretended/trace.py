@@ -24,13 +24,6 @@ from torch import fx, nn
 import fusewright
 from benchmarks.gpu_models import WithLoss
 from benchmarks.models import Inputs, Perceptron
-from fusewright.aot import (
-    AtenGraph,
-    min_cut_rematerialization_partition,
-    needs_gradients,
-    trace_inference,
-    trace_training,
-)
 from fusewright.config import Options
 from fusewright.context import CompileContext
 from fusewright.errors import FusewrightError
@@ -39,7 +32,7 @@ from fusewright.ir.program import CallSubprogram, Program
 from fusewright.ir.text import print_program
 from fusewright.lower import lower
 from fusewright.records import replace
-from tests.gpu.pretended.graphs import GPU, Compiled, moved, pretend, to_gpu
+from tests.gpu.pretended.graphs import GPU, Compiled, moved, pretend, traced
 from tests.gpu.traced_programs import FILES, code_of
 from tests.lower.support import graph_of
 from tests.operators.samples import database, name_of, samples
@@ -204,18 +197,10 @@ def programs_of_sample(
 
 def programs_of(module: fx.GraphModule, examples: Sequence[Any], name: str) -> Iterator[Program]:
     """The program of a graph of fakes on the GPU, or those of both halves."""
-    to_gpu(module)
     context = CompileContext(options=Options(verify=True))
-    if not needs_gradients(module, examples):
-        yield named(
-            lower(trace_inference(module, examples, context), context, layouts_are_free=True), name
-        )
-        return
-    joint = trace_training(module, examples, context)
-    partition = min_cut_rematerialization_partition(joint, context.options.memory_budget)
-    halves: dict[str, AtenGraph] = {"forward": partition.forward, "backward": partition.backward}
-    for half, graph in halves.items():
-        yield named(lower(graph, CompileContext(options=context.options)), f"{name}_{half}")
+    for half, graph in traced(module, examples, context).items():
+        program = lower(graph, context.again(), layouts_are_free=not half)
+        yield named(program, f"{name}_{half}" if half else name)
 
 
 def named(program: Program, name: str) -> Program:
