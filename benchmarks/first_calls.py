@@ -29,11 +29,10 @@ from typing import Any
 import torch
 
 from benchmarks.compilers import OURS, PEER
-from benchmarks.gpu import compiled, one_call
+from benchmarks.gpu import caches_in, compiled, one_call
 from benchmarks.gpu_models import MODELS, build
 
 COLUMNS = (PEER, OURS)
-CACHES = ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "FUSEWRIGHT_CACHE_DIR")
 TEMPERATURES = ("cold", "warm")
 PATIENCE = 300.0
 """Seconds that one process may take."""
@@ -96,7 +95,7 @@ def row_of(name: str, mode: str, row: dict[str, list[dict[str, Any]]]) -> str:
 def cold_and_warm(name: str, mode: str, column: str) -> list[dict[str, Any]]:
     """Both first calls of a column."""
     with tempfile.TemporaryDirectory() as folder:
-        caches = {variable: os.path.join(folder, variable.lower()) for variable in CACHES}
+        caches = caches_in(folder)
         return [in_a_process(name, mode, column, caches) for _ in TEMPERATURES]
 
 

@@ -348,8 +348,13 @@ def host_time(call: Callable[[], Any]) -> float:
     return statistics.median(times)
 
 
+def caches_in(folder: str) -> dict[str, str]:
+    """Environment variables that lead all caches on disk to a folder."""
+    names = ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "FUSEWRIGHT_CACHE_DIR")
+    return {name: os.path.join(folder, name.lower()) for name in names}
+
+
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
-        for variable in ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "FUSEWRIGHT_CACHE_DIR"):
-            os.environ[variable] = os.path.join(folder, variable.lower())
+        os.environ.update(caches_in(folder))
         sys.exit(main())

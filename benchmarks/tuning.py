@@ -1,7 +1,7 @@
 """Models compiled by rule and tuned ahead of time, side by side in one process.
 
-    python -m benchmarks.tuning [--device cpu|cuda] [--mode infer|train] [--models NAME …]
-        [--seconds S] [--cuda-graphs] [--trials]
+    python -m benchmarks.tuning [--device cpu|cuda] [--models NAME …] [--seconds S]
+        [--mode infer|train] [--cuda-graphs] [--trials]
 
 By model: the median time of a call of either, taking turns; the best ones' ratio, which other
 processes disturb least; seconds that tuning took, with empty caches of its own; how many kernels
@@ -27,7 +27,6 @@ from typing import Any
 import torch
 
 from benchmarks import gpu, gpu_models, models
-from benchmarks.models import tensors_of
 from benchmarks.sampling import take_turns
 
 TOLERANCE = 0.03
@@ -79,7 +78,7 @@ def measure(name: str, device: str, mode: str, seconds: float, modes: dict[str, 
     for column, compile_mode in modes.items():
         options = {"strict": True, "eager_where_faster": False}
         compiled[column] = fusewright.compile(module, mode=compile_mode, options=options)
-        calls[column] = _call(compiled[column], module, inputs, device, mode)
+        calls[column] = gpu.one_call(compiled[column], module, inputs, mode)
     for call in calls.values():  # Graphs are recorded at the second call or the third.
         call(), call()
     results = {column: [t.detach().clone() for t in call()] for column, call in calls.items()}
@@ -90,19 +89,6 @@ def measure(name: str, device: str, mode: str, seconds: float, modes: dict[str, 
     report = fusewright.explain(compiled["tuned"]).history.tuning
     differs = max(map(_difference, results["by rule"], results["tuned"]), default=0.0)
     return Row(name, samples, report, differs)
-
-
-def _call(
-    compiled: Any, module: torch.nn.Module, inputs: dict[str, Any], device: str, mode: str
-) -> Callable[[], Any]:
-    if device == "cuda":
-        return gpu.one_call(compiled, module, inputs, mode)
-
-    def forward() -> list[torch.Tensor]:
-        with torch.no_grad():
-            return tensors_of(compiled(**inputs))
-
-    return forward
 
 
 def _difference(one: torch.Tensor, other: torch.Tensor) -> float:
@@ -117,12 +103,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.tuning", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
-    parser.add_argument("--mode", choices=["infer", "train"], default="infer")
+    parser.add_argument("--mode", choices=["infer", "train"], default="infer", help="on a GPU")
     parser.add_argument("--models", nargs="+", default=None)
     parser.add_argument("--seconds", type=float, default=6.0, help="of turns, on the CPU")
     parser.add_argument("--cuda-graphs", action="store_true", help="replay both on a GPU")
     parser.add_argument("--trials", action="store_true", help="print what won")
     options = parser.parse_args(arguments)
+    if options.mode == "train" and options.device == "cpu":
+        parser.error("--mode train is for --device cuda")
     known = gpu_models.MODELS if options.device == "cuda" else models.MODELS
     bad = 0
     print(HEAD, flush=True)
