@@ -104,9 +104,8 @@ def report(
         finally:
             explanations = _explanations(compilers)
             pages.write_page(explanations, out, title=program.name, time=timed)
-            count = len(explanations)
-            told = f"{count} compiled function{'s' * (count != 1)} told of in {out}"
-            typer.echo(told if explanations else NOTHING)
+            count = pages.with_plural(len(explanations), "compiled function")
+            typer.echo(f"{count} told of in {out}" if explanations else NOTHING)
 
 
 @app.command(context_settings=OF_A_PROGRAM, rich_help_panel=UNDERSTAND)
