@@ -10,12 +10,11 @@ import torch
 
 from benchmarks import multi_kernel
 from fusewright.runtime import choices
+from tests.threads import with_threads
 
 
 @pytest.fixture(autouse=True)
 def few_shapes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(2)  # How many there are decides which ways there are.
     monkeypatch.setenv("FUSEWRIGHT_CACHE_DIR", "")  # The benchmark sets it; this takes it back.
     monkeypatch.setattr(multi_kernel, "LENGTHS", (1024, 16384))
     monkeypatch.setattr(multi_kernel, "ROWS", {"cpu": (1, 3)})
@@ -26,8 +25,8 @@ def few_shapes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         "second_process",
         lambda device, n: f"{multi_kernel.call_all(device, n)} again",
     )
-    yield
-    torch.set_num_threads(threads)
+    with with_threads(2):  # How many there are decides which ways there are.
+        yield
 
 
 def timing(*seconds: float) -> Callable[..., list[float]]:

@@ -20,6 +20,7 @@ from torch.utils.checkpoint import checkpoint
 
 import fusewright
 from fusewright.errors import FusewrightError
+from tests.threads import with_threads
 
 STRICT = {"strict": True, "verify": True}
 WITH_BREAKS = {"strict": False, "verify": True}
@@ -34,10 +35,8 @@ be the same for both.
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
     """The models are too small to share out."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+    with with_threads(1):
+        yield
 
 
 class Predictor(nn.Module):

@@ -16,7 +16,7 @@ from tests.gpu.support import CUDA, needs_gpu
 with mock.patch.dict(os.environ, {"TRITON_INTERPRET": "0"} if torch.cuda.is_available() else {}):
     # Other tests of the same process have Triton interpret kernels, which is chosen at decoration.
     from tests.user_kernels import trained
-    from tests.user_kernels.programs import PROGRAMS, add, blocks
+    from tests.user_kernels.programs import PROGRAMS, add, blocks, check
 
 pytestmark = needs_gpu
 
@@ -28,13 +28,7 @@ STRICT = {"strict": True, "verify": True}
 def test_a_program(name: str, dynamic: bool) -> None:
     program = PROGRAMS[name]
     compiled = fusewright.compile(program, fullgraph=True, dynamic=dynamic, options=STRICT)
-    with torch.no_grad():
-        for size in (40, 40, 33, 50):
-            x = torch.randn(size, device=CUDA)
-            own, eager = x.clone(), x.clone()
-            result, expected = compiled(own), program(eager)
-            torch.testing.assert_close(result, expected, check_stride=True)
-            torch.testing.assert_close(own, eager)
+    check(compiled, program, (40, 40, 33, 50), CUDA)
 
 
 @pytest.mark.parametrize("program", trained.PROGRAMS)

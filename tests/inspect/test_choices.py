@@ -11,18 +11,17 @@ import torch
 
 import fusewright
 from fusewright.runtime import choices
+from tests.threads import with_threads
 
 Tensor = torch.Tensor
 
 
 @pytest.fixture(autouse=True)
 def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(2)  # How many there are decides which ways there are.
     monkeypatch.setenv("FUSEWRIGHT_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(choices, "time_runs", lambda runs, device: [3e-6, 2e-6, 4e-6][: len(runs)])
-    yield
-    torch.set_num_threads(threads)
+    with with_threads(2):  # How many there are decides which ways there are.
+        yield
 
 
 def row_sums(x: Tensor) -> Tensor:

@@ -16,6 +16,7 @@ from fusewright.ir.lines import CallChoice, DefineChoice
 from fusewright.native import CallPlan
 from fusewright.runtime import choices
 from tests.kernels.ways_programs import PROGRAMS, check, compiled
+from tests.threads import with_threads
 
 Tensor = torch.Tensor
 
@@ -23,10 +24,8 @@ Tensor = torch.Tensor
 @pytest.fixture(autouse=True)
 def four_threads() -> Iterator[None]:
     """How many there are decides which ways there are."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(4)
-    yield
-    torch.set_num_threads(threads)
+    with with_threads(4):
+        yield
 
 
 @pytest.mark.parametrize("way", ["0", "1", "2", "off"])

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from fusewright.native import CpuKernel
+from tests.threads import with_threads
 
 ADD_SCALED = """
 define i64 @add_scaled(i8** %arguments, i64 %begin, i64 %end) {
@@ -117,13 +118,9 @@ def test_one_grain_is_one_call() -> None:
 def test_shares_cover_the_iterations(
     threads: int, iterations: int, grain: int, calls: list[tuple[int, int]]
 ) -> None:
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
+    with with_threads(threads):
         shares = Shares()
         shares.kernel(iterations, grain)
-    finally:
-        torch.set_num_threads(before)
     assert sorted(shares.calls) == calls
 
 
@@ -201,12 +198,8 @@ def test_a_fault_of_any_share_is_raised_by_its_own_launch() -> None:
     """In one launch the last share of three fails; in another, of the same code, none does."""
     function = KERNEL(lambda arguments, begin, end: int(end == 30))
     kernel = CpuKernel(ctypes.cast(function, ctypes.c_void_p).value or 0, 0, 0, "faulty")
-    before = torch.get_num_threads()
-    torch.set_num_threads(3)
-    try:
+    with with_threads(3):
         for _ in range(20):
             with pytest.raises(IndexError):
                 kernel(30, 1)
             assert kernel(29, 1) is None
-    finally:
-        torch.set_num_threads(before)

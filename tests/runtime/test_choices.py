@@ -14,6 +14,7 @@ import torch
 
 from fusewright.runtime import choices
 from fusewright.runtime.choices import Choice, ChoiceSettings, size_class
+from tests.threads import with_threads
 
 Tensor = torch.Tensor
 
@@ -129,12 +130,8 @@ def test_what_is_read_is_checked(
 def test_other_kernels_threads_and_sizes_have_other_keys(fresh: Path) -> None:
     keys = {choices.kept_key(*parts) for parts in (("3f", "cpu", 0), ("4a", "cpu", 0))}
     keys.add(choices.kept_key("3f", "cpu", 5))
-    threads = torch.get_num_threads()
-    torch.set_num_threads(threads + 1)
-    try:
+    with with_threads(torch.get_num_threads() + 1):
         keys.add(choices.kept_key("3f", "cpu", 0))
-    finally:
-        torch.set_num_threads(threads)
     assert len(keys) == 4
 
 

@@ -19,6 +19,7 @@ from fusewright.runtime.guard_pages import STATISTICS, GuardedKernel, MemoryFaul
 from fusewright.runtime.llvm_engine import cpu_target
 from fusewright.runtime.memory_checks import MemoryChecks
 from tests.kernels.llvm.harness import BuiltKernel, build
+from tests.threads import with_threads
 
 SIDES = ["end", "begin", "both"]
 
@@ -157,13 +158,9 @@ def test_work_is_divided_as_among_threads() -> None:
     )
     address = ctypes.cast(function, ctypes.c_void_p).value or 0
     kernel = GuardedKernel(CpuKernel(address, 0, 0, "shares"), "", "end")
-    before = torch.get_num_threads()
-    torch.set_num_threads(3)
-    try:
+    with with_threads(3):
         for iterations in (0, 16, 17, 100):
             kernel(iterations, 16)
-    finally:
-        torch.set_num_threads(before)
     assert shares == [(0, 16), (0, 9), (9, 17), (0, 34), (34, 68), (68, 100)]
 
 

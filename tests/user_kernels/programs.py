@@ -4,7 +4,7 @@ numbers. The kernels run on a GPU, or under Triton's interpreter, as Triton is i
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import torch
@@ -13,6 +13,17 @@ import triton.language as tl
 
 Program = Callable[[torch.Tensor], Any]
 PROGRAMS: Final[dict[str, Program]] = {}
+
+
+def check(compiled: Program, program: Program, sizes: Iterable[int], device: Any = "cpu") -> None:
+    """Calls return what the program returns, and leave its argument as the program leaves it."""
+    with torch.no_grad():
+        for size in sizes:
+            x = torch.randn(size, device=device)
+            own, eager = x.clone(), x.clone()
+            result, expected = compiled(own), program(eager)
+            torch.testing.assert_close(result, expected, check_stride=True)
+            torch.testing.assert_close(own, eager)
 
 
 def program(function: Program) -> Program:

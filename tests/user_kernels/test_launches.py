@@ -4,27 +4,14 @@ from __future__ import annotations
 
 from tests.kernels.triton import interpreter  # isort: skip - it has to come before triton
 
-from typing import Any
-
 import pytest
-import torch
 
 import fusewright
-from tests.user_kernels.programs import PROGRAMS
+from tests.user_kernels.programs import PROGRAMS, check
 
 assert interpreter
 
 STRICT = {"strict": True, "verify": True}
-
-
-def check(compiled: Any, program: Any, sizes: tuple[int, ...] = (40, 40, 33, 50)) -> None:
-    with torch.no_grad():
-        for size in sizes:
-            x = torch.randn(size)
-            own, eager = x.clone(), x.clone()
-            result, expected = compiled(own), program(eager)
-            torch.testing.assert_close(result, expected, check_stride=True)
-            torch.testing.assert_close(own, eager)
 
 
 @pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
@@ -33,9 +20,8 @@ def test_a_program(name: str, dynamic: bool) -> None:
     program = PROGRAMS[name]
     for target in ("native", "python", "fx"):
         options = {**STRICT, "target": target}
-        check(
-            fusewright.compile(program, fullgraph=True, dynamic=dynamic, options=options), program
-        )
+        compiled = fusewright.compile(program, fullgraph=True, dynamic=dynamic, options=options)
+        check(compiled, program, (40, 40, 33, 50))
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager", "loops_eager"])
