@@ -4,6 +4,7 @@ the section that it reads.
 
 from __future__ import annotations
 
+import ctypes
 import random
 import shutil
 import struct
@@ -16,6 +17,7 @@ import torch
 
 import fusewright
 from fusewright.packages.container import read_package, write_package
+from fusewright.torch_compat.handles import delete, handles_of
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "src" / "fusewright" / "native" / "standalone"
@@ -207,6 +209,55 @@ def test_writes_are_made(host: Path, tmp_path: Path) -> None:
     done = run(host, path, [1, 2, 3])
     assert done.returncode == 0 and done.stderr == "", done.stdout + done.stderr
     assert [*map(float, done.stdout.split("\n")[2:-1])] == [4.0, 6.0, 8.0]
+
+
+class Keeping(torch.nn.Module):
+    """Writes to two arguments and a buffer; reads one more."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept = torch.nn.Buffer(torch.ones(4))
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
+        self.kept += z
+        x += 1
+        y *= 2
+        return x + y
+
+
+def test_memory_that_is_written_is_not_shared(tmp_path: Path) -> None:
+    library = tmp_path / "package.so"
+    torch_libraries = (f"-L{TORCH / 'lib'}", "-Wl,--no-as-needed", "-ltorch_cpu", "-lc10", "-lm")
+    files = [*SOURCES.glob("*.c"), "-x", "none", *torch_libraries]
+    flags = ["-std=c11", "-O1", "-fPIC", "-shared", "-x", "c"]
+    subprocess.run(["gcc", *flags, *files, "-o", library], check=True)
+    loaded = ctypes.CDLL(str(library))
+    loaded.fusewright_package_load.restype = ctypes.c_void_p
+    tensors = [torch.ones(4) for _ in range(3)]
+    path = fusewright.aot_compile(Keeping().eval(), tensors, None, tmp_path / "p")
+    message = ctypes.create_string_buffer(500)
+    package = loaded.fusewright_package_load(bytes(path), b"forward", message, 500)
+    assert package, message.value
+
+    def run_on(*inputs: torch.Tensor) -> str:
+        """What the call is refused for."""
+        held = handles_of(inputs)
+        outputs = (ctypes.c_void_p * 1)()
+        given = (ctypes.c_void_p * 3)(*held)
+        arguments = (ctypes.c_void_p(package), given, outputs, message, 500)
+        error = loaded.fusewright_package_run(*arguments)
+        for handle in [*held, *([] if error else outputs)]:
+            delete(handle)
+        return message.value.decode() if error else ""
+
+    memory, apart = torch.ones(12), torch.ones(4)
+    words = "input {} lies in memory of a tensor that is written to"
+    assert run_on(memory[:4], memory[4:8], memory[8:]) == ""
+    assert memory.tolist() == [2.0] * 8 + [1.0] * 4
+    assert run_on(memory[:4], memory[3:7], apart) == words.format("y")
+    assert run_on(apart, memory[:4], memory[3:7]) == words.format("z")
+    assert memory.tolist() == [2.0] * 8 + [1.0] * 4
+    loaded.fusewright_package_free(ctypes.c_void_p(package))
 
 
 def test_what_needs_python_has_no_such_section(host: Path, tmp_path: Path) -> None:

@@ -1,13 +1,16 @@
 /* Writes of a package to its inputs and buffers. */
+#include <stdlib.h>
+
 #include "package_call.h"
 #include "package_torch.h"
 
 typedef struct {
     uintptr_t begin, end;
+    bool has_memory;
 } Span;
 
 /* The addresses from a tensor's first byte to behind its last. */
-static bool find_span(AtenTensorHandle tensor, Span *span)
+static Span span_of(AtenTensorHandle tensor)
 {
     int64_t dims, *sizes, *strides, count = 1;
     int32_t dtype;
@@ -15,64 +18,74 @@ static bool find_span(AtenTensorHandle tensor, Span *span)
     if (torch.get_dim(tensor, &dims) != 0 || torch.get_sizes(tensor, &sizes) != 0 ||
         torch.get_strides(tensor, &strides) != 0 || torch.get_dtype(tensor, &dtype) != 0 ||
         torch.get_data_ptr(tensor, &data) != 0) {
-        return false;
+        return (Span){0};
     }
     for (int64_t i = 0; i < dims; i++) {
         count = sizes[i] == 0 || count == 0 ? 0 : count + (sizes[i] - 1) * strides[i];
     }
-    span->begin = (uintptr_t)data;
-    span->end = span->begin + (uintptr_t)count * torch.element_size(dtype);
-    return true;
+    uintptr_t begin = (uintptr_t)data;
+    return (Span){begin, begin + (uintptr_t)count * torch.element_size(dtype), true};
 }
 
-static AtenTensorHandle tensor_of(const Call *call, const AtenTensorHandle *given, bool is_weight,
-                                  int64_t index)
+/* The name of an input among two tensors that share memory: the written one, and the one at `other`
+   among the leaves, then the weights. */
+static const char *name_of(const FusewrightPackage *package, const Write *write, int64_t other)
 {
-    return is_weight ? call->package->weights[index] : given[index];
-}
-
-/* The name of an input among two tensors that share memory. */
-static const char *name_of(const FusewrightPackage *package, const Write *write, bool is_weight,
-                           int64_t index)
-{
-    if (!is_weight) {
-        return package->leaves[index].name;
+    if (other < package->leaf_count) {
+        return package->leaves[other].name;
     }
     return write->is_weight ? "of the package" : package->leaves[write->index].name;
 }
 
-/* Memory that is written may belong to no other tensor: the code was compiled for tensors apart. */
-bool package_check_writes(Call *call, const AtenTensorHandle *given)
+/* Whether what is written shares no memory: `spans` are those of the leaves, then the weights. */
+static bool check_spans(Call *call, const Span *spans)
 {
     const FusewrightPackage *package = call->package;
+    int64_t count = package->leaf_count + package->weight_count;
     for (int64_t i = 0; i < package->write_count; i++) {
         const Write *write = &package->writes[i];
-        Span written, other;
-        if (!find_span(tensor_of(call, given, write->is_weight, write->index), &written)) {
+        int64_t place = write->index + (write->is_weight ? package->leaf_count : 0);
+        Span written = spans[place];
+        if (!written.has_memory) {
             return package_refuse(call, "a tensor that is written to has no memory");
         }
-        for (int64_t j = 0; j < package->leaf_count + package->weight_count; j++) {
-            bool is_weight = j >= package->leaf_count;
-            int64_t index = is_weight ? j - package->leaf_count : j;
-            bool is_itself = is_weight == write->is_weight && index == write->index;
-            if (is_itself || !find_span(tensor_of(call, given, is_weight, index), &other)) {
-                continue;
-            }
-            if (written.begin < other.end && other.begin < written.end) {
+        for (int64_t j = 0; j < count; j++) {
+            bool is_shared = j != place && spans[j].has_memory && written.begin < spans[j].end &&
+                             spans[j].begin < written.end;
+            if (is_shared) {
                 return package_refuse(call, "input %s lies in memory of a tensor that is written to",
-                                      name_of(package, write, is_weight, index));
+                                      name_of(package, write, j));
             }
         }
     }
     return true;
 }
 
-/* Give written tensors their new values: the caller's, and copies of them in another layout. */
+bool package_check_writes(Call *call, const AtenTensorHandle *given)
+{
+    const FusewrightPackage *package = call->package;
+    if (package->write_count == 0) {
+        return true;
+    }
+    int64_t leaves = package->leaf_count, count = leaves + package->weight_count;
+    Span *spans = calloc((size_t)count, sizeof *spans);
+    if (spans == NULL) {
+        return package_refuse(call, "there is no memory for a call");
+    }
+    for (int64_t i = 0; i < count; i++) {
+        spans[i] = span_of(i < leaves ? given[i] : package->weights[i - leaves]);
+    }
+    bool is_right = check_spans(call, spans);
+    free(spans);
+    return is_right;
+}
+
 bool package_write_values(Call *call, const AtenTensorHandle *given)
 {
     for (int64_t i = 0; i < call->package->write_count; i++) {
         const Write *write = &call->package->writes[i];
-        AtenTensorHandle own = tensor_of(call, call->leaves, write->is_weight, write->index);
+        AtenTensorHandle own =
+            write->is_weight ? call->package->weights[write->index] : call->leaves[write->index];
         AtenTensorHandle value =
             write->output < call->returned_count ? call->returned[write->output] : NULL;
         if (value == NULL || torch.copy(own, value, 0) != 0 ||
