@@ -49,6 +49,7 @@ HEADERS = (
     "pending_call",
     "plan_slots",
     "standalone/dynamic_linking",
+    "standalone/kernel_launch",
 )
 
 if not (3, 11) <= sys.version_info[:2] <= (3, 13):

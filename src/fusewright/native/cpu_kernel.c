@@ -10,10 +10,6 @@
 #include "profiling.h"
 #include "tensor_access.h"
 
-/* Codes of faults, as kernels/llvm/values.py writes them. The kernel has gone on with element 0 or
-   divisor 1 instead. */
-enum { OUT_OF_BOUNDS = 1, DIVISION_BY_ZERO = 2 };
-
 typedef struct {
     PyObject_HEAD
     vectorcallfunc vectorcall;
@@ -85,7 +81,7 @@ static void run_launch(Launch *launch, int64_t grain)
 static PyObject *raise_fault(const CpuKernel *self, int64_t fault)
 {
     switch (fault) {
-    case OUT_OF_BOUNDS:
+    case INDEX_OUT_OF_RANGE:
         return PyErr_Format(PyExc_IndexError, "index out of range in compiled kernel %U",
                             self->name);
     case DIVISION_BY_ZERO:

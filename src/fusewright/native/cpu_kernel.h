@@ -7,9 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* A kernel's machine code: does the units of work from `begin` to `end`; `arguments` holds the
-   tensors' data pointers, then the sizes. Returns the code of a fault, or 0. */
-typedef int64_t (*KernelFunction)(void **arguments, int64_t begin, int64_t end);
+#include "standalone/kernel_launch.h"
 
 extern PyTypeObject CpuKernel_Type;
 

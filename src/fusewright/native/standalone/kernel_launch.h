@@ -8,10 +8,12 @@
 extern "C" {
 #endif
 
-/* Does the units of work from `begin` to before `end`; 0, or the code of a fault. The arguments are
-   addresses of tensors' data, then sizes. */
+/* A kernel's machine code: does the units of work from `begin` to before `end`; 0, or the code of a
+   fault. The arguments are addresses of tensors' data, then sizes. */
 typedef int64_t (*KernelFunction)(void **arguments, int64_t begin, int64_t end);
 
+/* Codes of faults, as kernels/llvm/values.py writes them. The kernel has gone on with element 0 or
+   divisor 1 instead. */
 enum { INDEX_OUT_OF_RANGE = 1, DIVISION_BY_ZERO = 2 };
 
 /* Run all units; no thread gets fewer than `grain` of them. 0, or the code of a fault of any. */
