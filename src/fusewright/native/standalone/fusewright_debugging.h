@@ -91,21 +91,37 @@ inline TypeFacts facts_of(int32_t dtype)
     }
 }
 
-// The elements, one behind the other, as another type.
-inline Tensor elements(const Tensor &tensor, Dtype dtype)
+// The elements, one behind the other, as double, int64 or pairs of double.
+inline Tensor elements(const Tensor &tensor)
 {
+    TypeFacts facts = facts_of(tensor.dtype());
+    Dtype wide = facts.is_complex ? complex128_type : facts.is_real ? float64_type : int64_type;
     Integers sizes = tensor.sizes(), strides(sizes.size());
     int64_t step = 1;
     for (size_t i = sizes.size(); i-- > 0;) {
         strides[i] = step;
         step *= std::max<int64_t>(sizes[i], 1);
     }
-    Tensor plain = empty(sizes, strides, dtype);
+    Tensor plain = empty(sizes, strides, wide);
     copy(plain, tensor);
     return plain;
 }
 
-// One element as Python shows it; elements are double, int64 or pairs of double.
+// Whether `test` holds of a real element, or of either part of a complex one.
+template <typename Test>
+bool any_part(const TypeFacts &facts, const double *reals, int64_t place, Test test)
+{
+    if (facts.is_complex) {
+        return test(reals[2 * place]) || test(reals[2 * place + 1]);
+    }
+    return facts.is_real && test(reals[place]);
+}
+
+inline bool is_nan(double number) { return std::isnan(number); }
+
+inline bool is_infinite(double number) { return std::isinf(number); }
+
+// One element as Python shows it.
 inline std::string shown_element(const Tensor &plain, int32_t dtype, int64_t place)
 {
     TypeFacts facts = facts_of(dtype);
@@ -153,17 +169,11 @@ inline std::string figures(const Tensor &plain, int32_t dtype, int64_t count)
     int64_t nans = 0, infinities = 0;
     std::vector<int64_t> finite;
     for (int64_t i = 0; i < count; i++) {
-        bool is_nan = false, is_infinite = false;
-        if (facts.is_complex) {
-            is_nan = std::isnan(reals[2 * i]) || std::isnan(reals[2 * i + 1]);
-            is_infinite = std::isinf(reals[2 * i]) || std::isinf(reals[2 * i + 1]);
-        } else if (facts.is_real) {
-            is_nan = std::isnan(reals[i]);
-            is_infinite = std::isinf(reals[i]);
-        }
-        nans += is_nan;
-        infinities += is_infinite;
-        if (!is_nan && !is_infinite) {
+        bool has_nan = any_part(facts, reals, i, is_nan);
+        bool has_infinity = any_part(facts, reals, i, is_infinite);
+        nans += has_nan;
+        infinities += has_infinity;
+        if (!has_nan && !has_infinity) {
             finite.push_back(i);
         }
     }
@@ -224,8 +234,7 @@ inline std::string described(const Value &value)
     }
     int32_t dtype = value.tensor.dtype();
     TypeFacts facts = facts_of(dtype);
-    Dtype wide = facts.is_complex ? complex128_type : facts.is_real ? float64_type : int64_type;
-    Tensor plain = elements(value.tensor, wide);
+    Tensor plain = elements(value.tensor);
     int64_t count = value.tensor.count(), place = 0;
     std::string head = std::string(facts.name) + ", " + (size.empty() ? "one number" : size) +
                        ", on cpu\n    ";
@@ -273,15 +282,13 @@ inline void check_nan(const char *what, const Named &values, const char *place)
         if (!facts.is_real && !facts.is_complex) {
             continue;
         }
-        Tensor plain = elements(value.tensor, facts.is_complex ? complex128_type : float64_type);
+        Tensor plain = elements(value.tensor);
         const double *reals = static_cast<double *>(plain.data());
         int64_t count = value.tensor.count(), nans = 0, first = 0;
         for (int64_t i = count; i-- > 0;) {
-            bool is_nan = facts.is_complex
-                              ? std::isnan(reals[2 * i]) || std::isnan(reals[2 * i + 1])
-                              : std::isnan(reals[i]);
-            nans += is_nan;
-            first = is_nan ? i : first;
+            bool has_nan = any_part(facts, reals, i, is_nan);
+            nans += has_nan;
+            first = has_nan ? i : first;
         }
         if (nans == 0) {
             continue;
@@ -305,13 +312,8 @@ inline void check_nan(const char *what, const Named &values, const char *place)
 inline void assert_layout(const Tensor &tensor, const Integers &sizes, const Integers &strides,
                           Dtype dtype, const char *name)
 {
-    Integers own = tensor.strides();
-    bool is_right = tensor.dtype() == dtype && tensor.sizes() == sizes;
-    bool is_empty = std::find(sizes.begin(), sizes.end(), 0) != sizes.end();
-    for (size_t i = 0; is_right && !is_empty && i < own.size(); i++) {
-        is_right = sizes[i] == 1 || own[i] == strides[i];
-    }
-    if (!is_right) {
+    if (tensor.dtype() != dtype || tensor.sizes() != sizes ||
+        !has_strides(tensor, sizes, strides)) {
         throw Failure(FUSEWRIGHT_LAYOUT, std::string("input ") + name +
                                              " has another type, size or stride than the graph was "
                                              "compiled for");

@@ -67,6 +67,13 @@ enum Dtype : int32_t {
 
 using Integers = std::vector<int64_t>;
 
+inline AtenTensorHandle new_reference(AtenTensorHandle tensor)
+{
+    AtenTensorHandle reference;
+    check(torch.new_handle(tensor, &reference), "a reference to a tensor");
+    return reference;
+}
+
 class Tensor {
 public:
     Tensor() = default;
@@ -75,7 +82,7 @@ public:
     Tensor(const Tensor &other)
     {
         if (other.handle_ != nullptr) {
-            check(torch.new_handle(other.handle_, &handle_), "a reference to a tensor");
+            handle_ = new_reference(other.handle_);
         }
     }
     Tensor &operator=(Tensor other) noexcept
@@ -254,9 +261,7 @@ inline Argument none() { return {0}; }
 
 inline Argument given(const Tensor &tensor)
 {
-    AtenTensorHandle reference;
-    check(torch.new_handle(tensor.get(), &reference), "a reference to a tensor");
-    return {reinterpret_cast<uint64_t>(reference)};
+    return {reinterpret_cast<uint64_t>(new_reference(tensor.get()))};
 }
 
 inline Argument integer(int64_t number) { return {static_cast<uint64_t>(number)}; }
@@ -339,6 +344,18 @@ inline Tensor view(const Tensor &source, const Integers &sizes, const Integers &
                      some(integer(source.offset() + offset))});
 }
 
+// Whether the elements lie as these strides say: one alone in its dimension may have any stride.
+inline bool has_strides(const Tensor &tensor, const Integers &sizes, const Integers &strides)
+{
+    Integers own = tensor.strides();
+    bool is_same = true, is_empty = false;
+    for (size_t i = 0; i < own.size(); i++) {
+        is_same = is_same && (sizes[i] == 1 || own[i] == strides[i]);
+        is_empty = is_empty || sizes[i] == 0;
+    }
+    return is_same || is_empty;
+}
+
 // The result of a library call, laid out as was compiled for: itself, or a copy.
 inline Tensor with_layout(Tensor tensor, const Integers &sizes, const Integers &strides,
                           Dtype dtype, bool may_copy)
@@ -347,13 +364,7 @@ inline Tensor with_layout(Tensor tensor, const Integers &sizes, const Integers &
         throw Failure(FUSEWRIGHT_FAILED,
                       "a library call returned another tensor than was compiled for");
     }
-    Integers own = tensor.strides();
-    bool is_same = true, is_empty = false;
-    for (size_t i = 0; i < own.size(); i++) {
-        is_same = is_same && (sizes[i] == 1 || own[i] == strides[i]);
-        is_empty = is_empty || sizes[i] == 0;
-    }
-    if (is_same || is_empty) {
+    if (has_strides(tensor, sizes, strides)) {
         return tensor;
     }
     if (!may_copy) {
@@ -518,9 +529,7 @@ inline int run_module(Block *module, size_t first_constant, const FusewrightValu
             value.integer = inputs[i].integer;
             value.real = inputs[i].real;
             if (value.kind == FUSEWRIGHT_TENSOR) {
-                AtenTensorHandle own;
-                check(torch.new_handle(inputs[i].tensor, &own), "a reference to a tensor");
-                value.tensor = Tensor(own);
+                value.tensor = Tensor(new_reference(inputs[i].tensor));
             }
             (i < first_constant ? given : constants).push_back(std::move(value));
         }
