@@ -20,6 +20,7 @@ from fusewright.packages.constants import constant_of
 from fusewright.packages.structure import leaves_of, rebuild, torch_constant
 from fusewright.runtime.layouts import tensor_kind
 from fusewright.torch_compat import operator_arguments, operator_returns
+from fusewright.wrapper.dispatched import present_type
 
 NOTHING: Final = -(2**63)
 
@@ -382,8 +383,7 @@ class _Translator:
 
     def _argument(self, argument: Any, place: int) -> list[int]:
         kind = str(argument.type)
-        is_optional = kind.startswith("Optional[")
-        inner = kind.removeprefix("Optional[").removesuffix("]") if is_optional else kind
+        inner, is_optional = present_type(kind)
         if place in self._collections:
             items = self._collections[place]
             if inner in ("List[Tensor]",):
@@ -461,8 +461,7 @@ class _Translator:
 def _literal(argument: Any, value: Any) -> list[int]:
     """A constant argument of an operator, as the dispatcher's C function takes it."""
     kind = str(argument.type)
-    is_optional = kind.startswith("Optional[")
-    inner = kind.removeprefix("Optional[").removesuffix("]") if is_optional else kind
+    inner, is_optional = present_type(kind)
     if value is None and is_optional:
         return [0]
     if isinstance(value, list | tuple) and inner == "List[int]":

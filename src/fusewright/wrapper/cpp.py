@@ -82,6 +82,7 @@ from fusewright.wrapper.cpp_text import (
     real_text,
     text_literal,
 )
+from fusewright.wrapper.dispatched import all_arguments, dispatched_operator, present_type
 from fusewright.wrapper.names import user_place
 
 INDENT: Final = "    "
@@ -516,29 +517,22 @@ class _CppEmitter:
         """What an operator is declared to return, its name and overload, and its arguments. NoCpp:
         it takes or returns what has no form in C.
         """
-        namespace, _, rest = operator.partition(".")
-        name, _, overload = rest.partition(".")
-        if namespace != "aten":
+        op, name, overload = dispatched_operator(operator)
+        if op is None:
             raise NoCpp(f"it calls {operator}")
-        op = torch_compat.overload_by_name(namespace, name, overload)
         returns = torch_compat.operator_returns(op)
         if any(str(result.type) != "Tensor" for result in returns):
             raise NoCpp(f"{operator} returns what is no tensor")
-        named = dict(keywords)
-        texts = []
-        for position, argument in enumerate(torch_compat.operator_arguments(op)):
-            if position < len(arguments):
-                operand = arguments[position]
-            else:
-                operand = named.get(argument.name, Literal(argument.default_value))
-            texts.append(self._argument(operator, str(argument.type), operand))
-        written = "" if overload == "default" else overload
-        return list(returns), f'"aten::{name}", "{written}"', f"{{{', '.join(texts)}}}"
+        texts = [
+            self._argument(operator, str(argument.type), operand)
+            for argument, operand in all_arguments(op, arguments, keywords)
+        ]
+        return list(returns), f'"{name}", "{overload}"', f"{{{', '.join(texts)}}}"
 
     def _argument(self, operator: str, declared: str, operand: Operand) -> str:
-        if not declared.startswith("Optional["):
-            return self._present(operator, declared, operand)
-        inner = declared.removeprefix("Optional[").removesuffix("]")
+        inner, is_optional = present_type(declared)
+        if not is_optional:
+            return self._present(operator, inner, operand)
         if operand == Literal(None):
             return "none()"
         return f"some({self._present(operator, inner, operand)})"

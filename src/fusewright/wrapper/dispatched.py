@@ -9,6 +9,7 @@ attention(query, key, value)    operands (query, key, value, 0.0, False, None, N
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from fusewright import torch_compat
@@ -45,9 +46,7 @@ def dispatched_call(line: CallExtern) -> DispatchedCall | None:
     numbers or may raise because of what tensors hold cannot: where the C function fails, Python
     calls the operator once more, for its exception.
     """
-    namespace, _, rest = line.operator.partition(".")
-    name, _, overload = rest.partition(".")
-    op = torch_compat.overload_by_name(namespace, name, overload) if namespace == "aten" else None
+    op, name, overload = dispatched_operator(line.operator)
     if op is None or library_call_may_raise(line.operator) or torch_compat.has_effect(op):
         return None
     if torch_compat.written_arguments(op) or torch_compat.is_view_operator(op):
@@ -55,29 +54,53 @@ def dispatched_call(line: CallExtern) -> DispatchedCall | None:
     types = [str(result.type) for result in torch_compat.operator_returns(op)]
     if types != ["Tensor"] * len(line.results):
         return None
-    arguments, keywords = line.arguments, line.keywords
-    declared = torch_compat.operator_arguments(op)
-    by_name = dict(keywords)
     operands, kinds = [], ""
-    for position, argument in enumerate(declared):
-        operand = by_name.get(argument.name, Literal(argument.default_value))
-        if position < len(arguments):
-            operand = arguments[position]
+    for argument, operand in all_arguments(op, line.arguments, line.keywords):
         kind = _kind(argument, operand)
         if kind is None:
             return None
         operands.append(operand)
         kinds += kind
+    declared = torch_compat.operator_arguments(op)
     names = tuple(argument.name for argument in declared if argument.kwarg_only)
-    written = "" if overload == "default" else overload
-    return DispatchedCall(f"aten::{name}", written, tuple(operands), kinds, names)
+    return DispatchedCall(name, overload, tuple(operands), kinds, names)
+
+
+def dispatched_operator(operator: str) -> tuple[torch_compat.OpOverload | None, str, str]:
+    """`aten.name.overload`, and its name and overload as the dispatcher has them; None for an
+    operator that is not torch's own.
+    """
+    namespace, _, rest = operator.partition(".")
+    name, _, overload = rest.partition(".")
+    op = torch_compat.overload_by_name(namespace, name, overload) if namespace == "aten" else None
+    return op, f"{namespace}::{name}", "" if overload == "default" else overload
+
+
+def all_arguments(
+    op: torch_compat.OpOverload,
+    arguments: Sequence[Operand],
+    keywords: Sequence[tuple[str, Operand]],
+) -> Iterator[tuple[Any, Operand]]:
+    """Each argument of an operator's schema with its operand in a call, which is the default where
+    the call has none.
+    """
+    by_name = dict(keywords)
+    for position, argument in enumerate(torch_compat.operator_arguments(op)):
+        if position < len(arguments):
+            yield argument, arguments[position]
+        else:
+            yield argument, by_name.get(argument.name, Literal(argument.default_value))
+
+
+def present_type(declared: str) -> tuple[str, bool]:
+    """The type of an argument that is there, as schemas have it; and whether it may be absent."""
+    inner = declared.removeprefix("Optional[")
+    return (inner.removesuffix("]"), True) if inner != declared else (declared, False)
 
 
 def _kind(argument: Any, operand: Operand) -> str | None:
     """The letter of an operand for an argument; None where the C function does not take it."""
-    text = str(argument.type)
-    declared = text.removeprefix("Optional[").removesuffix("]")
-    is_optional = declared != text
+    declared, is_optional = present_type(str(argument.type))
     if is_optional and operand == Literal(None):
         return "n"
     kind = KINDS.get(declared)
