@@ -6,18 +6,19 @@ import atexit
 import ctypes
 import functools
 import os
-import re
 import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from enum import IntEnum
 from pathlib import Path
 from typing import Any, Final
 
 import torch
 
 from fusewright.errors import FusewrightError, NanFound, WrongLayout
+from fusewright.runtime.debug_printer import keep_tensor
 from fusewright.torch_compat.handles import delete, handles_of, tensor_of
 
 SOURCES: Final = Path(__file__).parents[1] / "native" / "standalone"
@@ -27,8 +28,16 @@ C_FILES: Final = ("package_torch", "kernel_launch")
 
 MESSAGE_BYTES: Final = 4000
 
-_NONE, _TENSOR, _INTEGER, _REAL, _BOOLEAN = range(5)
-"""`FusewrightKind` of the header."""
+
+class _Kind(IntEnum):
+    """`FusewrightKind` of the header."""
+
+    NONE = 0
+    TENSOR = 1
+    INTEGER = 2
+    REAL = 3
+    BOOLEAN = 4
+
 
 _ERRORS: Final[dict[int, type[Exception]]] = {2: IndexError, 3: NanFound, 4: WrongLayout}
 """Exceptions by `FusewrightError` of the header; others are RuntimeError."""
@@ -139,23 +148,23 @@ def _as_values(inputs: Sequence[Any]) -> tuple[Any, list[int]]:
     for place, value in enumerate(inputs):
         match value:
             case torch.Tensor():
-                values[place] = _Value(_TENSOR, next(remaining), 0, 0.0)
+                values[place] = _Value(_Kind.TENSOR, next(remaining), 0, 0.0)
             case float():
-                values[place] = _Value(_REAL, None, 0, value)
+                values[place] = _Value(_Kind.REAL, None, 0, value)
             case _:
-                values[place] = _Value(_INTEGER, None, int(value), 0.0)
+                values[place] = _Value(_Kind.INTEGER, None, int(value), 0.0)
     return values, handles
 
 
 def _from_value(value: _Value) -> Any:
     match value.kind:
-        case 1:  # a tensor
+        case _Kind.TENSOR:
             return tensor_of(value.tensor)
-        case 2:
+        case _Kind.INTEGER:
             return value.integer
-        case 3:
+        case _Kind.REAL:
             return value.real
-        case 4:
+        case _Kind.BOOLEAN:
             return bool(value.integer)
     return None
 
@@ -172,10 +181,7 @@ def _save(folder: bytes, name: bytes, handle: int) -> int:
     try:
         target = Path(os.fsdecode(folder))
         target.mkdir(parents=True, exist_ok=True)
-        path = target / (re.sub(r"[^\w.-]", "_", name.decode()) + ".pt")
-        tensor = tensor_of(handle).detach().clone()
-        with path.open("wb") as file:
-            torch.save(tensor, file)
+        keep_tensor(target, name.decode(), tensor_of(handle))
     except Exception:
         return 1
     return 0

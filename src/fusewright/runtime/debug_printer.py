@@ -57,12 +57,22 @@ def _save(when: str, kernel: str, pairs: Pairs, place: str, folder: str) -> None
     """Tensors go to files of their own; one of the same name, from an earlier call, is replaced."""
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
-    prefix = "graph_input" if when == "input" else f"{when}_launch_{kernel}"
+    prefix = file_prefix(when, kernel)
     for name, value in pairs:
         if isinstance(value, torch.Tensor):
-            path = target / (re.sub(r"[^\w.-]", "_", f"{prefix}_{name}") + ".pt")
-            with path.open("wb") as file:
-                torch.save(value.detach().clone(), file)  # A view takes its whole memory along.
+            keep_tensor(target, f"{prefix}_{name}", value)
+
+
+def file_prefix(when: str, kernel: str) -> str:
+    """How the names of files begin that hold a launch's tensors."""
+    return "graph_input" if when == "input" else f"{when}_launch_{kernel}"
+
+
+def keep_tensor(folder: Path, name: str, tensor: torch.Tensor) -> None:
+    """Write a tensor to a file of its own in a folder that is there."""
+    path = folder / (re.sub(r"[^\w.-]", "_", name) + ".pt")
+    with path.open("wb") as file:
+        torch.save(tensor.detach().clone(), file)  # A view takes its whole memory along.
 
 
 def _name(when: str, kernel: str, pairs: Pairs, place: str, folder: str) -> None:
@@ -192,9 +202,14 @@ def check_nan(kernel: str, names: Sequence[str], values: Sequence[object], place
             count = int(where.sum())
         if count:
             first = tuple(where.nonzero()[0].tolist())
-            what = "the graph's input" if kernel == "inputs" else f"{kernel} has computed"
-            lines = [f"{what} {name} with NaN: {count} of {value.numel()} elements, first {first}"]
-            raise NanFound("\n".join([*lines, *_indented(place)]))
+            counted = f"{count} of {value.numel()} elements, first {first}"
+            lines = [f"{origin_of(kernel)} {name} with NaN: {counted}", *_indented(place)]
+            raise NanFound("\n".join(lines))
+
+
+def origin_of(kernel: str) -> str:
+    """Whence a checked value comes, as `check_nan` says it."""
+    return "the graph's input" if kernel == "inputs" else f"{kernel} has computed"
 
 
 def assert_layout(

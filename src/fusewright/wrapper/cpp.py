@@ -72,7 +72,7 @@ from fusewright.ir.program import (
 )
 from fusewright.operators import facts
 from fusewright.records import record
-from fusewright.runtime.debug_printer import HEADS
+from fusewright.runtime.debug_printer import HEADS, file_prefix, origin_of
 from fusewright.wrapper.choices import expand
 from fusewright.wrapper.cpp_text import (
     EXPORTS_HOST,
@@ -477,11 +477,8 @@ class _CppEmitter:
         self.debugs = True
         place, values = text_literal(user_place(line.origins)), self._named(line.values)
         if line.level == "save":
-            is_input = line.when == "input"
-            prefix = "graph_input" if is_input else f"{line.when}_launch_{line.kernel}"
-            self.write(
-                f"debug_save({text_literal(prefix)}, {values}, {text_literal(line.folder)});"
-            )
+            prefix = text_literal(file_prefix(line.when, line.kernel))
+            self.write(f"debug_save({prefix}, {values}, {text_literal(line.folder)});")
         elif line.level == "print":
             heading = text_literal(HEADS[line.when].format(line.kernel))
             self.write(f"debug_print({heading}, {values}, {place});")
@@ -490,10 +487,8 @@ class _CppEmitter:
 
     def check_nan(self, line: CheckNan) -> None:
         self.debugs = True
-        is_input = line.kernel == "inputs"
-        what = "the graph's input" if is_input else f"{line.kernel} has computed"
         values, place = self._named(line.values), text_literal(user_place(line.origins))
-        self.write(f"check_nan({text_literal(what)}, {values}, {place});")
+        self.write(f"check_nan({text_literal(origin_of(line.kernel))}, {values}, {place});")
 
     def assert_layout(self, line: AssertLayout) -> None:
         self.debugs = True
