@@ -85,7 +85,7 @@ from fusewright.runtime.compiled import (
 )
 from fusewright.runtime.cuda_graphs import Replayer, ReplayFacts, current_pool
 from fusewright.runtime.eager_kernels import warn_of_eager_kernel, why_eager
-from fusewright.runtime.llvm_engine import MachineCodeCompiler, cpu_target
+from fusewright.runtime.llvm_engine import object_code
 from fusewright.runtime.loader import LoadedModule, load_module
 from fusewright.runtime.memory_checks import MemoryChecks
 from fusewright.runtime.native_plan import NoNativePlan, load_plan
@@ -512,9 +512,7 @@ def _in_cpp(code: GeneratedCode, module: LoadedModule, context: CompileContext) 
         return code.order.around(module.call), str(reason)
     log_text("wrapper", lambda: emitted.text)
     kernels = [line.kernel for line in code.lines if isinstance(line, DefineKernel)]
-    sources = {kernel.name: kernel.source for kernel in kernels}
-    compiler = MachineCodeCompiler(cpu_target(context.options.kernel_target))
-    objects = compiler.object_code(sources) if sources else b""
+    objects = object_code(kernels, context.options.kernel_target)
     constants = [module.constants[name] for name in emitted.constants]
     call = library.load_cpp(emitted.text, objects, constants, emitted.outputs)
     return code.order.around(call), ""

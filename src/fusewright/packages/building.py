@@ -18,10 +18,7 @@ from fusewright.config import Options
 from fusewright.context import COLLECTOR_PAUSE, CompileContext
 from fusewright.errors import Location, PackageRefused, Unsupported
 from fusewright.exported import names_of_tensors
-from fusewright.ir.forms import (
-    blocks_of,
-    print_lines,
-)
+from fusewright.ir.forms import blocks_of, print_lines
 from fusewright.ir.kernel import Kernel, TritonFacts
 from fusewright.ir.lines import CallProgram, CallUserTriton, DefineDevice, DefineKernel, Line
 from fusewright.packages.calls import EntryPoint, PackagedCall
@@ -41,7 +38,7 @@ from fusewright.runtime.cuda import (
     TritonSource,
     widths_of,
 )
-from fusewright.runtime.llvm_engine import MachineCodeCompiler, cpu_target
+from fusewright.runtime.llvm_engine import object_code
 from fusewright.runtime.native_plan import NativePlan
 from fusewright.runtime.targets import source_of
 from fusewright.torch_version import version_of
@@ -86,9 +83,11 @@ def aot_compile(
             str(path), f"packages are made on x86-64, and this is {machine_name()}"
         )
     chosen = processors or (best_level(),)
-    gpus = [int(name[3:]) for name in chosen if name[:3] == "sm_" and name[3:].isdecimal()]
+    gpus: list[int] = []
     for name in chosen:
-        if name not in LEVELS and not (name[:3] == "sm_" and name[3:].isdecimal()):
+        if name[:3] == "sm_" and name[3:].isdecimal():
+            gpus.append(int(name[3:]))
+        elif name not in LEVELS:
             names = ", ".join(LEVELS)
             raise ValueError(f"processors are among {names}, and of GPUs sm_90, not {name!r}")
     if (options or {}).get("freeze"):
@@ -206,7 +205,7 @@ class _Builder:
             if number not in self._names
         )  # fmt: skip
         graph: AtenGraph | None = None
-        codes: list[GeneratedCode] = []
+        best: tuple[GeneratedCode, bytes] | None = None
         for level in self._levels:
             own = {"kernel_target": level, "multi_kernel": "off"}  # A package times nothing.
             options = Options.from_user({**self._options, **own})
@@ -215,16 +214,14 @@ class _Builder:
                 graph = trace_inference(call.capture.graph_module, call.capture.inputs, context)
                 _refuse_effects(graph, call.place)
             code = generate_code(graph, context, is_whole=True)
-            codes.append(code)
-            self._add_code(name, level, code, call.place)
-        assert graph is not None
+            objects = self._add_code(name, level, code, call.place)
+            best = best or (code, objects)
+        assert graph is not None and best is not None
         call.assume_no_more()
         described = call.described(graph, self._weight)
         self._entries[name] = {**described, "constants": self._constants(name, code)}
         if self._cpp is not None:
-            best = codes[0]
-            objects = _object_code(best, self._levels[0])
-            write_source(self._cpp, name, best, objects, described, call.place)
+            write_source(self._cpp, name, *best, described, call.place)
 
     def _weight(self, tensor: torch.Tensor) -> str:
         """The name of a tensor that is no argument."""
@@ -239,8 +236,10 @@ class _Builder:
             self.sections.append((f"{name}.constant.{constant}", _memory_of(tensor)))
         return rows
 
-    def _add_code(self, entry: str, level: str, code: GeneratedCode, place: Location) -> None:
-        """The plan and machine code of an entry point, for one level of processors."""
+    def _add_code(self, entry: str, level: str, code: GeneratedCode, place: Location) -> bytes:
+        """The plan and machine code of an entry point, for one level of processors; gives the
+        machine code.
+        """
         emitted = code.emitted
         plan = pack_native(code.lines, emitted.places, code.order, emitted.places_of_blocks)
         _refuse_lines(code.lines, place)
@@ -254,15 +253,12 @@ class _Builder:
             rows = _plan_rows(plan, devices)
         except CannotDescribe as error:
             raise Unsupported(f"{error} cannot be packaged", place) from None
-        data = {
-            **rows,
-            "kernels": [*map(_kernel_row, kernels)],
-        }
+        data = {**rows, "kernels": [*map(_kernel_row, kernels)]}
         name = f"{entry}.{level}"
         text = json.dumps(data, separators=(",", ":"))
         self._plans[entry, level] = json.loads(text)
         self.sections.append((f"{name}.plan", text.encode()))
-        machine_code = _object_code(code, level)
+        machine_code = object_code(kernels, level)
         if machine_code:
             self.sections.append((f"{name}.code", machine_code))
         for kernel in kernels:
@@ -270,6 +266,7 @@ class _Builder:
             if isinstance(source, TritonSource):
                 self._gpu_kernels[entry, kernel.name] = source
         self.sections.append((f"{name}.lines", print_lines(code.lines).encode()))
+        return machine_code
 
 
 def _refuse_effects(graph: AtenGraph, place: Location) -> None:
@@ -282,13 +279,6 @@ def _refuse_effects(graph: AtenGraph, place: Location) -> None:
         raise Unsupported(f"{what}, which a package does not", place, "return the new value")
     if graph.inputs_with_bits:
         raise Unsupported("an argument is a view of conjugates", place, "call resolve_conj()")
-
-
-def _object_code(code: GeneratedCode, level: str) -> bytes:
-    """The object file of the kernels for a level of processors; empty without any."""
-    kernels = [line.kernel for line in code.lines if isinstance(line, DefineKernel)]
-    sources = {kernel.name: kernel.source for kernel in kernels if kernel.language == "cpu"}
-    return MachineCodeCompiler(cpu_target(level)).object_code(sources) if sources else b""
 
 
 def _kernel_row(kernel: Kernel) -> dict[str, Any]:

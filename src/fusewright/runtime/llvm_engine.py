@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any, Final
 
 from fusewright.errors import FusewrightError
 from fusewright.ir.dtype import DType
+from fusewright.ir.kernel import Kernel
 from fusewright.ir.limits import HALF_TYPES
 from fusewright.native import MachineCode
 from fusewright.records import field, record
@@ -216,6 +217,14 @@ def compile_batch(sources: Mapping[str, str]) -> KernelLibrary:
                 code = compiler.object_code(sources)
                 OBJECTS.write(key, code)
     return compiler.link(code, list(sources))
+
+
+def object_code(kernels: Iterable[Kernel], level: str) -> bytes:
+    """The object file of those of the kernels that are for the CPU, for a level of processors as
+    `cpu_target` takes it; empty without any.
+    """
+    sources = {kernel.name: kernel.source for kernel in kernels if kernel.language == "cpu"}
+    return MachineCodeCompiler(cpu_target(level)).object_code(sources) if sources else b""
 
 
 def join_modules(sources: Mapping[str, str]) -> str:
