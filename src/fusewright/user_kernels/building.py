@@ -47,6 +47,9 @@ class Parameters:
 
     function: FunctionType
     names: tuple[str, ...]
+    defaults: Mapping[str, Any]
+    """The values of those that a launch may leave out."""
+
     constants: frozenset[str]
     """Those that have to be known when the kernel is compiled."""
 
@@ -72,11 +75,9 @@ def parameters_of(kernel: Any) -> Parameters:
     function = python_function(kernel)
     if function is None:
         raise NotACall("it is of an unknown kind")
-    signature = inspect.signature(function)
+    declared = inspect.signature(function).parameters
     constants = [
-        name
-        for name, parameter in signature.parameters.items()
-        if "constexpr" in str(parameter.annotation)
+        name for name, parameter in declared.items() if "constexpr" in str(parameter.annotation)
     ]
     configurations: list[Mapping[str, Any]] = [{}]
     heuristics: dict[str, Any] = {}
@@ -99,7 +100,12 @@ def parameters_of(kernel: Any) -> Parameters:
         raise NotACall(f"it has more than {_MOST_CONFIGURATIONS} configurations")
     return Parameters(
         function=function,
-        names=tuple(signature.parameters),
+        names=tuple(declared),
+        defaults={
+            name: parameter.default
+            for name, parameter in declared.items()
+            if parameter.default is not parameter.empty
+        },
         constants=frozenset(constants),
         configurations=tuple(configurations),
         heuristics=heuristics,
@@ -168,15 +174,10 @@ def _grids(
     if not reader.is_function(grid):
         yield GridChoice((), reader.grid(grid, {}))
         return
-    defaults = {
-        name: parameter.default
-        for name, parameter in inspect.signature(parameters.function).parameters.items()
-        if parameter.default is not parameter.empty
-    }
     is_choice = len(parameters.configurations) > 1
     for configuration in parameters.configurations:
         own = {name: value for name, value in configuration.items() if name in parameters.names}
-        chosen = {**defaults, **given, **own}
+        chosen = {**parameters.defaults, **given, **own}
         for name, function in parameters.heuristics.items():
             chosen[name] = reader.evaluate(function, {**given, **configuration, **chosen})
         yield GridChoice(tuple(own.items()) if is_choice else (), reader.grid(grid, chosen))
