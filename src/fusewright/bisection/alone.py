@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +15,7 @@ from torch import fx
 from fusewright.bisection.graph_text import FUNCTION, function_text, tensor, tensor_text
 from fusewright.bisection.kernels import KernelDiffers, check_launch
 from fusewright.bisection.search import GraphCheck, Trouble, build_of
-from fusewright.config import Options
+from fusewright.bisection.stages import OPTIONS
 from fusewright.context import CompileContext
 from fusewright.ir.group import Group, Schedule, ScheduledStep
 from fusewright.ir.parse import parse_group
@@ -101,7 +102,8 @@ def show_kernel(loops: str, inputs: Mapping[str, torch.Tensor], *, sizes: Mappin
 def compile_seconds(graph: fx.GraphModule, inputs: Sequence[Any]) -> float:
     """The time that compiling a graph takes. Raises the exceptions of the compile."""
     began = time.perf_counter()
-    compile_graph(graph, inputs, CompileContext(options=Options(strict=True, multi_kernel="off")))
+    options = dataclasses.replace(OPTIONS, verify=False)
+    compile_graph(graph, inputs, CompileContext(options=options))
     return time.perf_counter() - began
 
 
@@ -119,8 +121,7 @@ def kernel_trouble(
     program = Program(name="alone", inputs=(), statements=(), outputs=())
     schedule = Schedule(program=program, steps=(ScheduledStep(work=group),))
     prepare_writes(group, evaluation)
-    context = CompileContext(options=Options(strict=True, verify=True, multi_kernel="off"))
-    kernels = define_kernels(schedule, context)
+    kernels = define_kernels(schedule, CompileContext(options=OPTIONS))
     try:
         check_launch(kernels.definitions[0], kernels.launch(0), group, evaluation, {})
     except KernelDiffers as error:

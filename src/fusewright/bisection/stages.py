@@ -5,6 +5,7 @@ graph.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
@@ -156,7 +157,7 @@ def checked_kernels(graph: AtenGraph, counts: list[int]) -> Run:
 
 def in_python(graph: AtenGraph) -> Run:
     """Everything compiled; what surrounds the kernels is run by the Python module."""
-    options = Options(strict=True, verify=True, target="python", multi_kernel="off")
+    options = dataclasses.replace(OPTIONS, target="python")
     return compile_aten(graph, CompileContext(options=options)).run
 
 
