@@ -8,9 +8,10 @@ from typing import Any
 import torch
 from torch import fx, nn
 
-from fusewright.aot import freeze, interpreter, trace_inference
+from fusewright.aot import AtenGraph, freeze, interpreter, trace_inference
 from fusewright.capture.trace import trace
 from fusewright.context import CompileContext
+from fusewright.fake import FakeMode
 
 
 def targets(graph: fx.Graph) -> list[str]:
@@ -61,6 +62,21 @@ def test_weights_are_packed_where_tensors_may_lie_anyhow() -> None:
     packs = torch.backends.mkldnn.is_available()
     assert ("pack_convolution_weight" in targets(frozen.prepare.graph)) == packs
     assert ("_convolution_pointwise.default" in targets(frozen.graph.graph)) == packs
+
+
+def test_channels_last_of_half_types_on_a_gpu() -> None:
+    fakes = FakeMode()
+    graph = fx.Graph()
+    for name, size in {"x": (2, 3, 8, 8), "w": (4, 3, 3, 3)}.items():
+        meta = torch.empty(size, dtype=torch.float16, device="meta")
+        graph.placeholder(name).meta["val"] = fakes.wrap(meta, torch.device("cuda", 0))
+    x, w = graph.nodes
+    arguments = (x, w, None, [1, 1], [0, 0], [1, 1], False, [0, 0], 1)
+    graph.output((graph.call_function(torch.ops.aten.convolution.default, arguments),))
+    frozen = freeze(AtenGraph(graph=graph), {1: "w"}, layouts_are_free=True)
+    assert frozen is not None and targets(frozen.prepare.graph) == ["clone.default"]
+    value = frozen.prepare.outputs[0].meta["val"]
+    assert value.stride() == (27, 1, 9, 3) and value.is_cuda
 
 
 def test_what_is_cut_off() -> None:

@@ -309,9 +309,12 @@ def lay_out_convolutions(graph: fx.Graph, frozen: Collection[fx.Node]) -> int:
         if fake.dim() != 4 or convolution.args[6]:
             continue
         if fake.is_cuda and fake.dtype in (torch.float16, torch.bfloat16):
+            layout = torch.channels_last
             with graph.inserting_before(convolution):
-                moved = graph.call_function(channels_last, (weight,))
-            moved.meta = {**weight.meta, "val": channels_last(fake)}
+                moved = graph.call_function(
+                    aten.clone.default, (weight,), {"memory_format": layout}
+                )
+            moved.meta = {**weight.meta, "val": fake.clone(memory_format=layout)}
             convolution.args = (convolution.args[0], moved, *convolution.args[2:])
         elif fake.device.type == "cpu" and fake.dtype is torch.float32:
             if not has_onednn_kernels(fake.dtype):
@@ -336,10 +339,5 @@ def _pack(graph: fx.Graph, convolution: fx.Node) -> None:
     convolution.args = (x, packed, bias, padding, stride, dilation, groups, "none", [], "")
 
 
-def channels_last(weight: torch.Tensor) -> torch.Tensor:
-    """A copy of a convolution's weight whose channels lie together."""
-    return torch.empty_like(weight, memory_format=torch.channels_last).copy_(weight)
-
-
-_OURS: Final = (folded_weight, folded_bias, channels_last, pack_convolution_weight)
+_OURS: Final = (folded_weight, folded_bias, pack_convolution_weight)
 """Functions that stand in graphs until they are cut."""
