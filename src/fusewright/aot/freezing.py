@@ -335,6 +335,7 @@ def _pack(graph: fx.Graph, convolution: fx.Node) -> None:
             pack_convolution_weight, (weight, padding, stride, dilation, groups, size)
         )
     packed.meta = {**weight.meta, "val": Opaque()}  # type: ignore[union-attr]
+    assert PACKED_CONVOLUTION is not None
     convolution.target = PACKED_CONVOLUTION
     convolution.args = (x, packed, bias, padding, stride, dilation, groups, "none", [], "")
 

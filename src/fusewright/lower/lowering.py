@@ -372,7 +372,7 @@ def may_lie_anyhow(graph: fx.Graph) -> bool:
     """
     calls = [node.target for node in graph.nodes if node.op == "call_function"]
     names = [str(target) for target in calls if target is not operator.getitem]
-    known = ("aten.", "mkldnn._convolution")
+    known = ("aten.", PACKED_CONVOLUTION)
     return all(name.startswith(known) and "as_strided" not in name for name in names)
 
 

@@ -592,9 +592,9 @@ def has_storage(tensor: torch.Tensor) -> bool:
     return torch._C._has_storage(tensor)
 
 
-PACKED_CONVOLUTION = torch.ops.mkldnn._convolution_pointwise.default
+PACKED_CONVOLUTION = overload_by_name("mkldnn", "_convolution_pointwise", "")
 """oneDNN's convolution of a weight that `pack_convolution_weight` gives; it takes an activation,
-too.
+too. None where torch is built without oneDNN.
 """
 
 
