@@ -31,6 +31,20 @@ def stage_values(stage: Stage) -> Iterator[Value]:
     return postorder(action_roots(*stage.actions))
 
 
+def stored_in(*stages: Stage) -> frozenset[str]:
+    """The buffers and locals that stages change."""
+    targets: set[str] = set()
+    for action in (action for stage in stages for action in stage.actions):
+        targets.update(action.targets if isinstance(action, Reduce) else (action.buffer,))
+    return frozenset(targets)
+
+
+def loaded_in(*stages: Stage) -> frozenset[str]:
+    """The buffers and locals that stages read."""
+    values = (value for stage in stages for value in stage_values(stage))
+    return frozenset(value.buffer for value in values if isinstance(value, Load))
+
+
 def extent_hint(symbol: LoopSymbol) -> int:
     """The number of turns of a loop, guessed where it is symbolic."""
     count = symbol.extent

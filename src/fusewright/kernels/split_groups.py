@@ -31,11 +31,14 @@ from math import prod
 from fusewright.ir.chunks import Chunks, near_count
 from fusewright.ir.group import Group, Local, Reduce, Stage, Store, action_roots
 from fusewright.ir.index import Index, LoopSymbol, Symbol, contiguous_strides, integer
+from fusewright.ir.limits import Limits
 from fusewright.ir.lines import CALLER
 from fusewright.ir.neutral import NEUTRAL_ELEMENTS
 from fusewright.ir.program import Buffer, Layout
 from fusewright.ir.raising import value_may_raise
 from fusewright.ir.value import Expressions, Load, Value, postorder
+from fusewright.kernels.analysis import loaded_in, rows_of, stored_in
+from fusewright.kernels.language import Implementation, Write
 from fusewright.records import record, replace
 
 
@@ -82,7 +85,6 @@ class _Splitter:
         self.group = group
         self.count = count
         self.make = Expressions()
-        self.types = {b.name: b.layout.dtype for b in (*group.reads, *group.writes)}
         self.locals = {local.name: local for local in group.locals}
         self.memory: dict[str, Buffer] = {}
         """By local, the buffer that holds its parts, or a row."""
@@ -214,13 +216,12 @@ class _Splitter:
         )
         buffer = Buffer(name=f"{local}_parts", layout=layout)
         self.memory[local] = buffer
-        self.types[buffer.name] = layout.dtype
         return buffer
 
     def _group(self, outer: tuple[LoopSymbol, ...], stages: Sequence[Stage]) -> Group:
         """A group of these stages, with the locals and buffers that they use."""
         used = self._needed(stages)
-        names = {name for stage in used for name in _named(stage)}
+        read, written = loaded_in(*used), stored_in(*used)
         known = {b.name: b for b in (*self.group.reads, *self.group.writes)}
         device = self.group.device
         known |= {
@@ -229,14 +230,14 @@ class _Splitter:
             )
             for buffer in self.memory.values()
         }
-        written = {a.buffer for stage in used for a in stage.actions if isinstance(a, Store)}
-        read = {value.buffer for value in _values(used) if isinstance(value, Load)}
         reuses = tuple((w, r) for w, r in self.group.reuses if w in written and r in read)
         return Group(
             name=self.group.name,
             outer=outer,
             locals=tuple(
-                local for local in self.group.locals if local.name in names and not local.size
+                local
+                for local in self.group.locals
+                if local.name in read | written and not local.size
             ),
             stages=tuple(used),
             reads=tuple(buffer for name, buffer in known.items() if name in read),
@@ -249,21 +250,29 @@ class _Splitter:
         kept: list[Stage] = []
         wanted: set[str] = set()
         for stage in reversed(stages):
-            targets = {name for action in stage.actions for name in _targets(action)}
-            if targets & wanted or not targets <= set(self.locals):
+            targets = stored_in(stage)
+            if targets & wanted or not targets <= self.locals.keys():
                 kept.append(stage)
-                wanted |= {value.buffer for value in _values([stage]) if isinstance(value, Load)}
+                wanted |= loaded_in(stage)
         return kept[::-1]
 
 
-def _targets(action: object) -> tuple[str, ...]:
-    return action.targets if isinstance(action, Reduce) else (action.buffer,)  # type: ignore[attr-defined]
+def tiles_of(group: Group, limits: Limits) -> tuple[int, int]:
+    """The tiles of rows that are computed together, and the elements that each gathers; guessed
+    where they are symbolic.
+    """
+    rows, length = rows_of(group)
+    lanes = limits.lanes if is_across(group) else 1
+    return -(-rows // lanes), length * lanes
 
 
-def _named(stage: Stage) -> set[str]:
-    """The buffers and locals that a stage names."""
-    names = {name for action in stage.actions for name in _targets(action)}
-    return names | {value.buffer for value in _values([stage]) if isinstance(value, Load)}
+def in_chunks(group: Group, count: int, write: Write) -> list[Implementation]:
+    """The way to do the work of a group in about `count` chunks; none: it cannot be cut."""
+    split = split_group(group, count)
+    if split is None:
+        return []
+    parts, temporaries = split.parts, split.temporaries
+    return [Implementation(name="split", write=write, parts=parts, temporaries=temporaries)]
 
 
 def _values(stages: Iterable[Stage]) -> list[Value]:
@@ -274,8 +283,7 @@ def _values(stages: Iterable[Stage]) -> list[Value]:
 def _same_element(stage: Stage, group: Group) -> bool:
     """Whether a stage reads memory that it takes over only where it writes it."""
     stores = {a.buffer: a.index for a in stage.actions if isinstance(a, Store)}
-    taken = {read: stores[written] for written, read in group.reuses if written in stores}
-    taken |= {name: index for name, index in stores.items() if name in stores}
+    taken = {read: stores[written] for written, read in group.reuses if written in stores} | stores
     loads = [value for value in _values([stage]) if isinstance(value, Load)]
     return all(taken.get(load.buffer, load.index) == load.index for load in loads)
 
@@ -285,15 +293,12 @@ def _moved_back(group: Group) -> bool:
     read memory that is written to, or write memory that is read.
     """
     taken = {read for _, read in group.reuses}
-    written = {a.buffer for stage in group.stages for a in stage.actions if isinstance(a, Store)}
-    written -= {local.name for local in group.locals}
+    written = stored_in(*group.stages) - {local.name for local in group.locals}
     for stage in group.stages:
         if not stage.inner:
-            own = {a.buffer for a in stage.actions if isinstance(a, Store)} & written
-            read = {value.buffer for value in _values([stage]) if isinstance(value, Load)}
+            own, read = stored_in(stage) & written, loaded_in(stage)
             others = [other for other in group.stages if other is not stage]
-            read_by_others = {v.buffer for v in _values(others) if isinstance(v, Load)}
-            if read & (taken | written) or own & read_by_others:
+            if read & (taken | written) or own & loaded_in(*others):
                 return True
     return False
 

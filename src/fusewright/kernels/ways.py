@@ -25,9 +25,8 @@ from fusewright.ir.lines import (
     Line,
 )
 from fusewright.ir.neutral import NEUTRAL_ELEMENTS
-from fusewright.kernels.analysis import rows_of
 from fusewright.kernels.language import Implementation
-from fusewright.kernels.split_groups import is_across
+from fusewright.kernels.split_groups import tiles_of
 from fusewright.records import replace
 
 Define = Callable[[Group, Implementation], tuple[Kernel, Launch]]
@@ -83,10 +82,8 @@ def call_choice(choice: DefineChoice, group: Group, names: CanonicalNames) -> Ca
 
 def is_left_open(group: Group, ways: Sequence[Implementation], limits: Limits) -> bool:
     """Whether scheduling left a group whole, though few rows are long, and it cannot be cut now."""
-    rows, length = rows_of(group)
-    lanes = limits.lanes if is_across(group) else 1
-    tiles = -(-rows // lanes)
-    if tiles >= limits.reductions or not limits.leaves_open(tiles, length * lanes):
+    tiles, elements = tiles_of(group, limits)
+    if tiles >= limits.reductions or not limits.leaves_open(tiles, elements):
         return False
     kinds = {a.kind for stage in group.stages for a in stage.actions if isinstance(a, Reduce)}
     return bool(kinds & set(NEUTRAL_ELEMENTS)) and all(len(way.parts) == 1 for way in ways)

@@ -28,7 +28,7 @@ from fusewright.kernels.llvm.product_plan import (
     tilings_to_try,
 )
 from fusewright.kernels.llvm.products import write_product
-from fusewright.kernels.split_groups import split_group
+from fusewright.kernels.split_groups import in_chunks
 from fusewright.records import replace
 from fusewright.runtime.llvm_engine import CpuTarget
 
@@ -76,12 +76,7 @@ def ways(group: Group, target: CpuTarget, limits: Limits) -> list[Implementation
     if rows * length < SMALL:
         return found
     if limits.leaves_open(rows, length):
-        split = split_group(group, limits.chunks)
-        if split is not None:
-            parts, temporaries = split.parts, split.temporaries
-            found.append(
-                Implementation(name="split", write=own, parts=parts, temporaries=temporaries)
-            )
+        found += in_chunks(group, limits.chunks, own)
     if near_plans(group, target, NEAR) > 1:
         found.append(
             Implementation(

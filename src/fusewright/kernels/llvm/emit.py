@@ -14,9 +14,7 @@ from math import prod
 from fusewright.ir.dtype import DType
 from fusewright.ir.group import Accumulate, Action, Group, Local, Reduce, ScanStore, Stage, Store
 from fusewright.ir.index import Index, LoopSymbol, SizeSymbol, Symbol, integer
-from fusewright.ir.value import Load
-from fusewright.kernels import analysis
-from fusewright.kernels.analysis import Dependences
+from fusewright.kernels.analysis import Dependences, loaded_in, stored_in
 from fusewright.kernels.llvm import indexing, memory
 from fusewright.kernels.llvm.builder import IRBuilder, Register, VectorType
 from fusewright.kernels.llvm.loops import Loops
@@ -196,7 +194,7 @@ class GroupWriter:
         scope.stage_level = scope.depth
         read: set[str] = set()
         for stage in self.group.stages:
-            stored, loaded = _stored(stage), _loaded(stage)
+            stored, loaded = stored_in(stage), loaded_in(stage)
             scope.stored_here = stored & loaded
             self.carries = {
                 id(action): Carry.begin(scope, action)
@@ -260,20 +258,6 @@ class GroupWriter:
             memory.store(scope, buffer, index, dtype, value)
         if buffer in scope.stored_here:
             scope.forget(scope.depth)
-
-
-def _stored(stage: Stage) -> frozenset[str]:
-    """Buffers and locals that a stage changes."""
-    targets: set[str] = set()
-    for action in stage.actions:
-        targets |= set(action.targets) if isinstance(action, Reduce) else {action.buffer}
-    return frozenset(targets)
-
-
-def _loaded(stage: Stage) -> frozenset[str]:
-    """Buffers and locals that a stage reads."""
-    values = analysis.stage_values(stage)
-    return frozenset(node.buffer for node in values if isinstance(node, Load))
 
 
 def _plans_of_stages(group: Group, plan: KernelPlan) -> dict[int, InnerPlan]:

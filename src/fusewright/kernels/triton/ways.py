@@ -13,7 +13,7 @@ from fusewright.ir.index import Symbol
 from fusewright.ir.limits import Limits
 from fusewright.kernels.analysis import rows_of
 from fusewright.kernels.language import Implementation, Work
-from fusewright.kernels.split_groups import is_across, split_group
+from fusewright.kernels.split_groups import in_chunks, tiles_of
 from fusewright.kernels.triton.axis_form import can_be_written
 from fusewright.kernels.triton.configurations import configuration_of
 from fusewright.kernels.triton.products import product_of
@@ -50,24 +50,17 @@ def ways_to_reduce(group: Group, limits: Limits, write: WriteIn) -> list[Impleme
 
     first = configuration_of(group)
     ways = [way(_word(first), first)]
-    rows, length = rows_of(group)
+    _, length = rows_of(group)
     reduces = any(isinstance(a, Reduce) for stage in group.stages for a in stage.actions)
     if not reduces or length < SHORTEST or product_of(group) is not None:
         return ways
     other = configuration_of(group, persistent=not first.tiling.persistent)
     if other.tiling.persistent != first.tiling.persistent and can_be_written(group, other.tiling):
         ways.append(way(_word(other), other))
-    lanes = limits.lanes if is_across(group) else 1
-    tiles = -(-rows // lanes)
-    if limits.leaves_open(tiles, length * lanes):
-        wanted = min(-(-limits.chunks // tiles), length * lanes // limits.shortest_chunk)
-        split = split_group(group, max(2, wanted))
-        if split is not None:
-            parts, temporaries = split.parts, split.temporaries
-            own = partial(_write_by_rule, write)
-            ways.append(
-                Implementation(name="split", write=own, parts=parts, temporaries=temporaries)
-            )
+    tiles, elements = tiles_of(group, limits)
+    if limits.leaves_open(tiles, elements):
+        wanted = min(-(-limits.chunks // tiles), elements // limits.shortest_chunk)
+        ways += in_chunks(group, max(2, wanted), partial(_write_by_rule, write))
     return ways
 
 
