@@ -82,15 +82,21 @@ def pending_writes(machine: Machine) -> list[Write]:
                 for name, value in owner.changes().items():
                     if not _is_unchanged(machine, owner, name, value):
                         writes.append(Write(owner, name, value))
-                if isinstance(owner, SetValue) and owner.members.keys() == set(owner.object):
-                    continue
-                if isinstance(owner, DictValue) and owner.is_as_before():
-                    continue
-                if getattr(owner, "changed", False):
+                if getattr(owner, "changed", False) and not _is_as_before(owner):
                     if isinstance(owner, DictValue) and owner.is_rewritten():
                         owner.entries(machine)
                     writes.append(Write(owner, None, None))
     return writes
+
+
+def _is_as_before(owner: ObjectValue) -> bool:
+    """Whether an existing set or dict holds what it held, though it was written to."""
+    match owner:
+        case SetValue():
+            return owner.members.keys() == set(owner.object)
+        case DictValue():
+            return owner.is_as_before()
+    return False
 
 
 def _is_unchanged(machine: Machine, owner: ObjectValue, name: str, value: Any) -> bool:
