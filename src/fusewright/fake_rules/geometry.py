@@ -68,7 +68,7 @@ def numbers(facts: ShapeFacts, indices: Iterable[Index]) -> tuple[Any, ...]:
 
 
 def at_least_one(size: int) -> int:
-    """The factor by which a dimension of this size multiplies outer strides."""
+    """A size, or 1 for 0: the factor by which a dimension multiplies outer strides."""
     if isinstance(size, int):
         return max(size, 1)
     return torch.sym_max(size, 1)

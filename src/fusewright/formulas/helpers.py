@@ -8,6 +8,8 @@ from typing import Any, Final, Protocol, cast
 import torch
 from torch import Tensor
 
+from fusewright.fake_rules.geometry import at_least_one
+
 
 class Operator(Protocol):
     """An operator that gives one tensor, which an overload of it names: `aten.sum.dim_IntList`."""
@@ -69,7 +71,7 @@ def share_of(count: int) -> float:
     """1 / `count`, for each of so many elements. Where sizes depend on data there may turn out to
     be none, and nobody reads it.
     """
-    return 1 / torch.sym_max(count, 1)
+    return 1 / at_least_one(count)
 
 
 def is_computed(*tensors: Tensor | None) -> bool:

@@ -8,7 +8,7 @@ cover a call, which then makes the sizes constants.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain, repeat
+from itertools import chain
 from typing import Any, Final
 
 import torch
@@ -137,4 +137,4 @@ def interpolate(
 
 def _one_each(value: Any, count: int) -> list[Any]:
     """A number, or None, for each of `count` dimensions, which may share one."""
-    return list(value) if isinstance(value, Sequence) else list(repeat(value, count))
+    return list(value) if isinstance(value, Sequence) else [value] * count
