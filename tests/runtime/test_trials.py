@@ -72,7 +72,7 @@ class Graph:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
 
-    def time_runs(runs: Sequence[Alternative], device: torch.device) -> list[float]:
+    def time_turns(runs: Sequence[Alternative], device: torch.device) -> list[float]:
         times = []
         for run in runs:
             before = clock.now
@@ -80,7 +80,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
             times.append(clock.now - before)
         return times
 
-    monkeypatch.setattr(choices, "time_runs", time_runs)
+    monkeypatch.setattr(choices, "time_turns", time_turns)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
     monkeypatch.setattr(trials.time, "perf_counter", lambda: clock.now)
     return clock
@@ -119,3 +119,31 @@ def test_a_winner_has_to_win_most_pairs(clock: Clock) -> None:
         [Counted(clock, 2e-3), Disturbed(clock, 1e-3)], torch.device("cpu")
     )
     assert trials.decided(found).winner == 0
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_choices_at_the_first_call_are_recorded_alike(
+    fails: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+
+    class Event:
+        def __init__(self, enable_timing: bool) -> None:
+            assert enable_timing
+
+        def record(self, stream: object) -> None:
+            self.at = clock.now
+
+        def synchronize(self) -> None:
+            """All is done at once."""
+
+        def elapsed_time(self, end: Event) -> float:
+            return (end.at - self.at) * 1e3
+
+    monkeypatch.setattr(cuda_graphs, "CudaDevice", lambda index: Recorder(clock, fails))
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: None)
+    found = choices.time_runs([Counted(clock, 9e-6), Counted(clock, 6e-6)], CUDA)
+    launch = clock.launch_seconds if fails else 0.0
+    assert found == pytest.approx([9e-6 + launch, 6e-6 + launch])
+    assert bool(clock.replays) is not fails

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from contextlib import suppress
+from functools import partial
 from math import inf
 from pathlib import Path
 from typing import Any, Final
@@ -23,6 +24,8 @@ import torch
 
 from fusewright.logs import log_text, warn
 from fusewright.records import record
+from fusewright.runtime import cuda_graphs
+from fusewright.runtime.cuda_graphs import TensorSpan
 from fusewright.runtime.kept_files import KeptFiles
 from fusewright.runtime.llvm_engine import cpu_target
 
@@ -243,7 +246,7 @@ class _Span:
 
 def _span(tensor: torch.Tensor) -> _Span:
     begin = tensor.data_ptr()
-    return _Span(begin, begin + _length(tensor) * tensor.element_size())
+    return _Span(begin, begin + TensorSpan.of(tensor).length * tensor.element_size())
 
 
 def size_class(sizes: Sequence[int]) -> int:
@@ -262,22 +265,32 @@ def _is_recording() -> bool:
 
 def _clone(tensor: torch.Tensor) -> torch.Tensor:
     """A tensor of the same values and strides, in memory of its own."""
-    whole = tensor.detach().as_strided((_length(tensor),), (1,))
-    return whole.clone().as_strided(tensor.shape, tensor.stride(), 0)
-
-
-def _length(tensor: torch.Tensor) -> int:
-    """Elements from the first to the last, gaps included."""
-    steps = zip(tensor.shape, tensor.stride(), strict=True)
-    return 1 + sum((size - 1) * stride for size, stride in steps) if tensor.numel() else 0
+    span = TensorSpan.of(tensor)
+    copy = span.like(tensor)
+    span.whole(copy).copy_(span.whole(tensor.detach()))
+    return copy
 
 
 # Timing -------------------------------------------------------------------------------------------
 
 
 def time_runs(runs: Sequence[Callable[[], object]], device: torch.device) -> list[float]:
-    """The shortest time of each, in seconds. Each has run before. They take turns, so that what
-    else the machine does meets all alike. Tests put another function in place of it.
+    """The shortest time of each, in seconds. Each has run before. On a GPU they are replayed as
+    CUDA graphs, if they can be recorded, since the GPU would else wait for short kernels to be
+    launched. Tests put another function in place of it.
+    """
+    if device.type != "cuda":
+        return time_turns(runs, device)
+    timed = _gpu_timer(device)
+    counts = [together(timed(run), MOST_RECORDED, BATCH_SECONDS) for run in runs]
+    batches = recorded(runs, counts, device)
+    times = time_turns([batch.run for batch in batches], device)
+    return [taken / batch.count for taken, batch in zip(times, batches, strict=True)]
+
+
+def time_turns(runs: Sequence[Callable[[], object]], device: torch.device) -> list[float]:
+    """The shortest time of each, in seconds, as it is launched. They take turns, so that what else
+    the machine does meets all alike.
     """
     timed = _gpu_timer(device) if device.type == "cuda" else _cpu_timer()
     times = [timed(run) for run in runs]
@@ -291,6 +304,13 @@ def time_runs(runs: Sequence[Callable[[], object]], device: torch.device) -> lis
         ]
         count += 1
     return times
+
+
+def together(seconds: float, most: int, wanted: float) -> int:
+    """How many runs, each of so many seconds, are timed together: at most `most`, and for about
+    `wanted` seconds.
+    """
+    return max(1, min(most, int(wanted / max(seconds, 1e-7))))
 
 
 def _are_near(first: Sequence[float], second: Sequence[float]) -> bool:
@@ -309,59 +329,67 @@ def _cpu_timer() -> Callable[[Callable[[], object]], float]:
         for _ in range(count):
             run()
         seconds = (time.perf_counter() - begin) / count
-        counts.setdefault(id(run), max(1, min(MOST_TOGETHER, int(CLOCK_SECONDS / seconds))))
+        counts.setdefault(id(run), together(seconds, MOST_TOGETHER, CLOCK_SECONDS))
         return seconds
 
     return timed
 
 
 def _gpu_timer(device: torch.device) -> Callable[[Callable[[], object]], float]:
-    """Takes the time of one run among many, by events on the current stream. What can be recorded
-    is replayed as a CUDA graph, since the GPU would else wait for short kernels to be launched.
+    """Takes the time of one run, or of one among several short ones, by events on the current
+    stream.
     """
     stream = torch.cuda.current_stream(device)
-    batches: dict[int, tuple[Callable[[], object], int]] = {}
-
-    def seconds(batch: Callable[[], object]) -> float:
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begin.record(stream)
-        batch()
-        end.record(stream)
-        end.synchronize()
-        taken: float = begin.elapsed_time(end) / 1e3
-        return taken
+    counts: dict[int, int] = {}
 
     def timed(run: Callable[[], object]) -> float:
-        if id(run) not in batches:
-            count = max(1, min(MOST_RECORDED, int(BATCH_SECONDS / max(1e-7, seconds(run)))))
-            batches[id(run)] = _recorded(run, count, stream), count
-        batch, count = batches[id(run)]
-        return seconds(batch) / count
+        count = counts.get(id(run), 1)
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record(stream)
+        for _ in range(count):
+            run()
+        end.record(stream)
+        end.synchronize()
+        seconds: float = begin.elapsed_time(end) / 1e3 / count
+        counts.setdefault(id(run), together(seconds, MOST_RECORDED, BATCH_SECONDS))
+        return seconds
 
     return timed
 
 
-def _recorded(
-    run: Callable[[], object], count: int, stream: torch.cuda.Stream
-) -> Callable[[], object]:
-    """The function that does so many runs: as one CUDA graph, or one behind the other where they
-    cannot be recorded.
+@record
+class Batch:
+    """Several runs of one alternative, done at once."""
+
+    run: Callable[[], object]
+    count: int
+
+
+def recorded(
+    runs: Sequence[Callable[[], object]], counts: Sequence[int], device: torch.device
+) -> list[Batch]:
+    """So many runs of each as one CUDA graph. Where one of them cannot be recorded, each run by
+    itself, so that what launching takes decides between none of them.
     """
-    side, graph = torch.cuda.Stream(stream.device), torch.cuda.CUDAGraph()
-    side.wait_stream(stream)
-    with torch.cuda.stream(side):
-        graph.capture_begin(capture_error_mode="thread_local")
-        try:
-            for _ in range(count):
-                run()
-        except Exception:
-            with suppress(RuntimeError):  # that the recording is broken is no news
-                graph.capture_end()
-            return lambda: [run() for _ in range(count)]
-        graph.capture_end()
-    stream.wait_stream(side)
-    replay: Callable[[], object] = graph.replay
-    return replay
+    index = torch.cuda.current_device() if device.index is None else device.index
+    recorder = cuda_graphs.CudaDevice(index)
+    batches: list[Batch] = []
+    with torch.inference_mode(False), torch.no_grad():
+        for run, count in zip(runs, counts, strict=True):
+            call = partial(_repeated, run, count)
+            try:
+                recorder.warm_up(call, [])
+                graph, _ = recorder.record(call, [])
+            except Exception:
+                return [Batch(run, 1) for run in runs]
+            batches.append(Batch(graph.replay, count))
+    return batches
+
+
+def _repeated(run: Callable[[], object], count: int, _inputs: list[Any]) -> tuple[()]:
+    for _ in range(count):
+        run()
+    return ()
 
 
 # What is kept -------------------------------------------------------------------------------------

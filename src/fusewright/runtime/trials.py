@@ -10,14 +10,14 @@ from __future__ import annotations
 import importlib.metadata
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from math import inf, isfinite
-from typing import Any, Final
+from typing import Final
 
 import torch
 
 from fusewright.records import record
-from fusewright.runtime import choices, cuda_graphs
+from fusewright.runtime import choices
 from fusewright.runtime.choices import Decision
 from fusewright.runtime.processor import this_processor
 
@@ -125,14 +125,17 @@ def time_alternatives(alternatives: Sequence[Alternative], device: torch.device)
         return best
     is_long = min(best) > LONG
     compared = {*running, *({0} & set(working))}
-    runs: Mapping[int, Alternative] = {number: alternatives[number] for number in compared}
+    runs = {number: alternatives[number] for number in compared}
     count = 1
     if device.type == "cuda" and not is_long:
-        runs, count = _recorded(runs, device, min(best))
+        counts = [choices.together(min(best), MOST_RECORDED, RECORDED_SECONDS)] * len(runs)
+        batches = choices.recorded(list(runs.values()), counts, device)
+        runs = {number: batch.run for number, batch in zip(runs, batches, strict=True)}
+        count = batches[0].count
     if not is_long:
         best = [inf if number in runs else seconds for number, seconds in enumerate(best)]
         for _ in range(REPEATS):
-            times = choices.time_runs([runs[number] for number in running], device)
+            times = choices.time_turns([runs[number] for number in running], device)
             for number, seconds in zip(running, times, strict=True):
                 best[number] = min(best[number], seconds / count)
     winner = min(running, key=lambda number: best[number])
@@ -140,37 +143,6 @@ def time_alternatives(alternatives: Sequence[Alternative], device: torch.device)
         first, second = _in_pairs((runs[0], runs[winner]), device, is_long=is_long)
         best[0], best[winner] = first / count, second / count
     return best
-
-
-def _recorded(
-    runs: Mapping[int, Alternative], device: torch.device, seconds: float
-) -> tuple[Mapping[int, Alternative], int]:
-    """Replays of the alternatives, each of several calls as one CUDA graph, and how many calls that
-    is. Where one cannot be recorded, all as they are.
-    """
-    count = max(1, min(MOST_RECORDED, int(RECORDED_SECONDS / max(seconds, 1e-7))))
-    index = torch.cuda.current_device() if device.index is None else device.index
-    recorder = cuda_graphs.CudaDevice(index)
-
-    def several(alternative: Alternative) -> cuda_graphs.Call:
-        def call(inputs: list[Any]) -> tuple[Any, ...]:
-            for _ in range(count):
-                alternative()
-            return ()
-
-        return call
-
-    replays: dict[int, Alternative] = {}
-    with torch.inference_mode(False), torch.no_grad():
-        for number, alternative in runs.items():
-            call = several(alternative)
-            try:
-                recorder.warm_up(call, [])
-                graph, _ = recorder.record(call, [])
-            except Exception:
-                return runs, 1
-            replays[number] = graph.replay
-    return replays, count
 
 
 def _in_pairs(
@@ -188,7 +160,7 @@ def _in_pairs(
             if is_long:
                 times[which] = _seconds_of_one(pair[which], device)
             else:
-                (times[which],) = choices.time_runs([pair[which]], device)
+                (times[which],) = choices.time_turns([pair[which]], device)
         best = [min(old, new) for old, new in zip(best, times, strict=True)]
         wins += times[1] < times[0]
     if wins < MOST_PAIRS:
