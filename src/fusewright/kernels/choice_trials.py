@@ -18,7 +18,7 @@ from fusewright.ir.lines import Allocate, Alternative, CallKernel, DefineChoice
 from fusewright.kernels.candidates import CandidateSet
 from fusewright.kernels.random_arguments import CannotTry, RandomArguments, span_of
 from fusewright.kernels.tuning import Functions, Tuner, grain_of, load_kernels
-from fusewright.records import record
+from fusewright.records import replace
 from fusewright.runtime import trials
 from fusewright.runtime.choices import (
     Decision,
@@ -40,60 +40,41 @@ def decide_choices(
     are by structure of the groups; `kernels` by name.
     """
     return tuple(
-        _told(choice, _decided(choice, structures[structure], kernels, tuner))
+        _decided(choice, structures[structure], kernels, tuner)
         for structure, choice in choices.items()
     )
 
 
-@record(kw_only=True)
-class _Found:
-    """What is known of a choice."""
-
-    decision: Decision
-    was_kept: bool = False
-    argument_bytes: int = 0
-    untried_because: str = ""
-
-
-def _told(choice: DefineChoice, found: _Found) -> Tuned:
-    """The trial of a choice, for reports."""
-    return Tuned(
-        kind="choice",
-        kernel=choice.name,
-        candidates=_names(choice),
-        decision=found.decision,
-        was_kept=found.was_kept,
-        argument_bytes=found.argument_bytes,
-        untried_because=found.untried_because,
-    )
-
-
-def _names(choice: DefineChoice) -> tuple[str, ...]:
-    return tuple(alternative.name for alternative in choice.alternatives)
-
-
 def _decided(
     choice: DefineChoice, among: CandidateSet, kernels: Mapping[str, Kernel], tuner: Tuner
-) -> _Found:
+) -> Tuned:
     """What is known of a choice, or found out now."""
-    names = _names(choice)
-    undecided = Decision(winner=0, seconds=(None,) * len(names))
+    names = tuple(alternative.name for alternative in choice.alternatives)
+    untried = Tuned(
+        kind="choice",
+        kernel=choice.name,
+        candidates=names,
+        decision=Decision(winner=0, seconds=(None,) * len(names)),
+        was_kept=False,
+        argument_bytes=0,
+        untried_because="",
+    )
     try:
         arguments = RandomArguments(among.group, among.names, tuner.hints)
     except CannotTry as reason:
-        return _Found(decision=undecided, untried_because=str(reason))
+        return replace(untried, untried_because=str(reason))
     sizes = [int(number) for number in arguments.sizes.values()]
     key = kept_key(choice.key, among.group.device, size_class(sizes))
     known = known_decision(key, names)
     if known is not None:
-        return _Found(decision=known, was_kept=True)
+        return replace(untried, decision=known, was_kept=True)
     launched = _kernels_of(choice)
     functions = load_kernels({name: kernels[name] for name in launched}, among.language)
     with torch_compat.without_modes(), torch.no_grad():
         try:
             tensors = arguments.tensors()
         except RuntimeError as error:
-            return _Found(decision=undecided, untried_because=f"it has no arguments: {error}")
+            return replace(untried, untried_because=f"it has no arguments: {error}")
         memory = {own.name: t for own, t in zip(choice.arguments, tensors, strict=True)}
         runs = [
             partial(_run, _steps(alternative, kernels, functions, arguments), memory)
@@ -102,7 +83,8 @@ def _decided(
         with trials.TRYING:
             decision = trials.decided(tuner.time(runs, arguments.device))
     keep_decision(key, names, decision)
-    return _Found(decision=decision, argument_bytes=sum(tensor.nbytes for tensor in tensors))
+    argument_bytes = sum(tensor.nbytes for tensor in tensors)
+    return replace(untried, decision=decision, argument_bytes=argument_bytes)
 
 
 def _kernels_of(choice: DefineChoice) -> list[str]:

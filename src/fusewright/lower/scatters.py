@@ -43,7 +43,9 @@ def combined(
     if not has_kernel(x, mode):
         return NotImplemented
     if mode == "add" and x.dtype.compute is not x.dtype:
-        return _added_in_single(call, x, sources, size, place, value)
+        # Sums of a half type are rounded once, at the end, as eager's are.
+        wide = call.lazy(x.size, x.dtype.compute, lambda at: call.read(x, at))
+        return call.same(combined(call, wide, sources, size, place, value, mode), 0)
     builder = call.builder
     base = builder.realise(x)
     is_read = any(box.storage is x.storage for box in sources)
@@ -62,20 +64,6 @@ def combined(
         value=element.cast(x.dtype).value,
     )
     return builder.input(builder.compute(base.layout, body, call.all_origins))
-
-
-def _added_in_single(
-    call: Call,
-    x: Box,
-    sources: Sequence[Box],
-    size: tuple[Index, ...],
-    place: Callable[[Position], Position],
-    value: Callable[[Position], Scalar],
-) -> Box:
-    """Sums of a half type, rounded once at the end as eager's are."""
-    wide = call.lazy(x.size, x.dtype.compute, lambda at: call.read(x, at))
-    total = combined(call, wide, sources, size, place, value, "add")
-    return call.same(total, 0)
 
 
 def has_kernel(x: Box, mode: str) -> bool:
