@@ -198,13 +198,17 @@ class KernelWriter:
         self.mask(axis)
 
     def offset(self, axis: TileAxis, start: str) -> str:
+        return f"{axis.name} = {start}{self.lanes(axis)}"
+
+    def lanes(self, axis: TileAxis) -> str:
+        """The places within a block, along the dimension of its axis."""
         lanes = f"tl.arange(0, {axis.block_name})"
         if self.tiling.rank > 1:
             inside = [":" if n == axis.position else "None" for n in range(self.tiling.rank)]
             lanes += f"[{', '.join(inside)}]"
         if self.tiling.wide and axis not in self.tiling.outer:
             lanes += ".to(tl.int64)"
-        return f"{axis.name} = {start}{lanes}"
+        return lanes
 
     def mask(self, axis: TileAxis) -> None:
         if axis.is_masked:
@@ -452,8 +456,7 @@ class KernelWriter:
         if not axis.is_masked:
             count = count if axis.extent.is_constant else f"({count})"
             return filled(self.shape(axis), f"{count} // {block}", dtype)
-        lane = self.offset(axis, "").partition(" = ")[2]
-        text = f"(({count} + {block} - 1 - {lane}) // {block}).to({TYPES[dtype]})"
+        text = f"(({count} + {block} - 1 - {self.lanes(axis)}) // {block}).to({TYPES[dtype]})"
         return f"tl.broadcast_to({text}, {self.shape(axis)})"
 
     def across(self, template: str, value: str, axis: TileAxis, dtype: DType) -> str:
