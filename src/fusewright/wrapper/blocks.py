@@ -44,6 +44,7 @@ from fusewright.ir.lines import (
 from fusewright.ir.program import Buffer, BufferReference, Layout
 from fusewright.records import record, replace
 from fusewright.runtime.calling import CallingOrder
+from fusewright.wrapper.choices import kernels_launched
 
 MODULE_LINES = DefineDevice | DefineKernel | DefineChoice
 """Lines that stand once for a module, around all blocks."""
@@ -93,12 +94,8 @@ def as_block(name: str, lines: Sequence[Line], order: CallingOrder) -> Block:
 def alone(block: Block, around: Sequence[Line]) -> tuple[Line, ...]:
     """The lines of a block with those of the lines around it that it needs."""
     used = _names_called(block.lines)
-    used |= _names_called(
-        line
-        for choice in around
-        if isinstance(choice, DefineChoice) and choice.name in used
-        for alternative in choice.alternatives
-        for line in alternative.lines
+    used |= kernels_launched(
+        line for line in around if isinstance(line, DefineChoice) and line.name in used
     )
     shared = [
         line
