@@ -229,16 +229,17 @@ def _results(names: tuple[str | None, ...], is_tuple: bool) -> str:
     return f"{_joined(names)} = " if names else ""
 
 
-def _launch(launch: Launch) -> str:
-    sizes = f" sizes {print_list(launch.sizes)}" if launch.sizes else ""
-    device = "" if launch.device == "cpu" else f" on {launch.device}"
-    return f"{launch.kernel}({', '.join(launch.buffers)}){sizes} units {launch.units}{device}"
-
-
-def _call(name: str, buffers: Iterable[str], sizes: Sequence[Index], device: str) -> str:
+def _call(
+    name: str, buffers: Iterable[str], sizes: Sequence[Index], device: str, work: str = ""
+) -> str:
     shown = f" sizes {print_list(sizes)}" if sizes else ""
     place = "" if device == "cpu" else f" on {device}"
-    return f"{name}({', '.join(buffers)}){shown}{place}"
+    return f"{name}({', '.join(buffers)}){shown}{work}{place}"
+
+
+def _launch(launch: Launch) -> str:
+    work = f" units {launch.units}"
+    return _call(launch.kernel, launch.buffers, launch.sizes, launch.device, work)
 
 
 def _alternatives(arguments: Any, sizes: Iterable[Symbol], alternatives: Iterable[Any]) -> str:

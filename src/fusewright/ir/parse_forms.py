@@ -24,7 +24,7 @@ from fusewright.ir.grammar import (
     read_results,
     read_symbol,
 )
-from fusewright.ir.index import Symbol
+from fusewright.ir.index import Index, Symbol
 from fusewright.ir.kernel import (
     STAGES,
     CpuFacts,
@@ -145,10 +145,16 @@ def _alias(cursor: Cursor) -> tuple[str, str]:
     return output, cursor.take("name")
 
 
-def _launch(cursor: Cursor, reader: Reader) -> Launch:
-    kernel = cursor.take("name")
+def _call(cursor: Cursor, reader: Reader) -> tuple[str, tuple[str, ...], tuple[Index, ...]]:
+    """The name of what is called, its buffers and sizes."""
+    name = cursor.take("name")
     buffers = between(cursor, "(", ")", lambda: cursor.take("name"))
     sizes = read_index_list(cursor, reader.symbols) if cursor.accept("sizes") else ()
+    return name, buffers, sizes
+
+
+def _launch(cursor: Cursor, reader: Reader) -> Launch:
+    kernel, buffers, sizes = _call(cursor, reader)
     cursor.expect("units")
     units = read_index(cursor, reader.symbols)
     device = read_device(cursor)
@@ -156,10 +162,7 @@ def _launch(cursor: Cursor, reader: Reader) -> Launch:
 
 
 def _choice_call(cursor: Cursor, reader: Reader) -> tuple[Any, ...]:
-    choice = cursor.take("name")
-    buffers = between(cursor, "(", ")", lambda: cursor.take("name"))
-    sizes = read_index_list(cursor, reader.symbols) if cursor.accept("sizes") else ()
-    return choice, buffers, sizes, read_device(cursor)
+    return *_call(cursor, reader), read_device(cursor)
 
 
 def _returned(cursor: Cursor, reader: Reader) -> tuple[Any, ...]:
