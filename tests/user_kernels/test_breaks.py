@@ -81,6 +81,29 @@ def test_a_reason(program: Callable[..., Any], detail: str) -> None:
     assert detail in str(breaks[0])
 
 
+def a_number(x: torch.Tensor) -> torch.Tensor:
+    numbers = torch.arange(3)
+    scale[(1,)](numbers, 3, 5, BLOCK=4)
+    return x * numbers.max().item()
+
+
+def a_number_that_was_known(x: torch.Tensor) -> torch.Tensor:
+    numbers = torch.arange(3)
+    assert numbers.max().item() == 2
+    scale[(1,)](numbers[1:], 2, 5, BLOCK=4)
+    return x * numbers.max().item()
+
+
+@pytest.mark.parametrize("backend", ["fusewright", "eager"])
+@pytest.mark.parametrize("program", [a_number, a_number_that_was_known])
+def test_what_a_kernel_has_written_is_not_known_when_compiling(
+    program: Callable[..., Any], backend: str
+) -> None:
+    x = torch.ones(3)
+    compiled = fusewright.compile(program, backend=backend)
+    assert compiled(x).tolist() == program(x).tolist() == [10.0] * 3
+
+
 def test_an_unknown_function_inside_an_autograd_function() -> None:
     class Overlapping(torch.autograd.Function):
         @staticmethod

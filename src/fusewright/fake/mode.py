@@ -293,7 +293,8 @@ class FakeMode(TorchDispatchMode):
 
     def note_user_kernel(self, call: UserKernelCall, operands: Sequence[Any]) -> None:
         """Take note of a launch on fakes: it writes to memory, and gives nothing."""
-        self.writes.note(torch_compat.unwrapped(operands[number]) for number in call.written)
+        written = [torch_compat.unwrapped(operands[number]) for number in call.written]
+        self.writes.note(fake.meta_tensor for fake in written if isinstance(fake, FakeTensor))
 
     def _meet(self, device: torch.device) -> None:
         self.meets_gpu = self.meets_gpu or device.type == torch_compat.cuda.TYPE
