@@ -99,16 +99,15 @@ def of_any_size(
 def write_batch(
     group: Group, arguments: Sequence[KernelArgument], sizes: Sequence[int]
 ) -> TritonKernel:
-    """One kernel for a group under canonical names, which `of_any_size` takes, on as many sets of
-    its arguments as there are sizes: all of the first, then all of the second.
+    """One kernel for a group under canonical names, which `of_any_size` has made, on as many sets
+    of its arguments as there are sizes: all of the first, then all of the second.
     """
-    whole, last = of_any_size(group, TILES.index * TILE), of_any_size(group)
+    whole = of_any_size(group, TILES.index * TILE)
     assert whole is not None
-    assert last is not None
-    configuration = configuration_of(last)
+    configuration = configuration_of(group)
     (axis,) = configuration.tiling.axes
     names = [argument.name for argument in arguments]
-    writer = KernelWriter(last, configuration.tiling, "program")
+    writer = KernelWriter(group, configuration.tiling, "program")
     bodies = KernelWriter(whole, tile(whole), "program").write(), writer.write()
     counts = [-(-size // axis.block) for size in sizes]
     firsts = [0, *accumulate(counts)]
