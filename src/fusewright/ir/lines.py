@@ -14,7 +14,7 @@ from pathlib import Path
 from fusewright.ir.index import Index, SizeSymbol
 from fusewright.ir.kernel import Kernel, KernelArgument, Launch
 from fusewright.ir.origin import Origin
-from fusewright.ir.program import Buffer, CheckFact, NumberStatement, Operand
+from fusewright.ir.program import Buffer, BufferReference, CheckFact, NumberStatement, Operand
 from fusewright.records import field, record
 
 ALIGNMENT = 64
@@ -153,6 +153,11 @@ class FreeIfNotReused:
     form = "release {buffer:laid_out}"
 
     buffer: Buffer
+
+    @property
+    def name(self) -> str:
+        """The buffer's, as `Free` has it."""
+        return self.buffer.name
 
 
 @record(kw_only=True)
@@ -369,6 +374,11 @@ class CallExternOut:
     keywords: tuple[tuple[str, Operand], ...]
     out: str
     origins: tuple[Origin, ...] = field(default=(), compare=False)
+
+    @property
+    def all_keywords(self) -> tuple[tuple[str, Operand], ...]:
+        """The keywords with `out`."""
+        return *self.keywords, ("out", BufferReference(self.out))
 
 
 @record(kw_only=True)

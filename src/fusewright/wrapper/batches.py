@@ -206,7 +206,7 @@ class _Search:
 
     def _free(self, line: Free | FreeIfNotReused) -> None:
         """Memory of others, and a little of our own, may wait."""
-        name = line.name if isinstance(line, Free) else line.buffer.name
+        name = line.name
         waits = name in self._inputs and name not in self._released
         if isinstance(line, FreeIfNotReused):
             layout = line.buffer.layout

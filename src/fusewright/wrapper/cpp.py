@@ -319,7 +319,7 @@ class _CppEmitter:
         self._layouts[name] = layout
 
     def free(self, line: Free | FreeIfNotReused) -> None:
-        name = line.name if isinstance(line, Free) else line.buffer.name
+        name = line.name
         if name not in self._fixed:
             self.write(f"{identifier(name)}.reset();")
 
@@ -460,8 +460,9 @@ class _CppEmitter:
             self.tell(line.origins)
             self.write(f"addmm({', '.join(map(self._tensor, tensors))});")
             return
-        keywords = (*line.keywords, ("out", BufferReference(line.out)))
-        declared, name, given = self._operator_call(line.operator, line.arguments, keywords)
+        declared, name, given = self._operator_call(
+            line.operator, line.arguments, line.all_keywords
+        )
         self.tell(line.origins)
         self.write(f"call({name}, {len(declared)}, {given});")
 

@@ -285,8 +285,7 @@ class _FxEmitter:
         self._call(runtime.check_fact, (self._number(line.number), line.message))
 
     def call_extern_out(self, line: CallExternOut) -> None:
-        keywords = (*line.keywords, ("out", BufferReference(line.out)))
-        self._call_operator(line.operator, line.arguments, keywords)
+        self._call_operator(line.operator, line.arguments, line.all_keywords)
 
     def copy_into(self, line: CopyInto) -> None:
         arguments = (self._values[line.target], self._operand(line.source))

@@ -306,7 +306,7 @@ class _NativeEmitter:
         self._release(self._slots.pop(source))
 
     def free(self, line: Free | FreeIfNotReused) -> None:
-        name = line.name if isinstance(line, Free) else line.buffer.name
+        name = line.name
         self._places.pop(name, None)
         self._release_place(name)
         for begin in [begin for begin in self._addresses if begin[0] == name]:
@@ -472,8 +472,7 @@ class _NativeEmitter:
             self.write(product, function, *tensors, self._slots[line.out], self._constant(OUT))
             self._release_temporaries()
             return
-        keywords = (*line.keywords, ("out", BufferReference(line.out)))
-        self._call(line.operator, line.arguments, keywords, False)
+        self._call(line.operator, line.arguments, line.all_keywords, False)
 
     def copy_into(self, line: CopyInto) -> None:
         self.write("copy", self._slots[line.target], self._operand(line.source))

@@ -335,8 +335,7 @@ class _PythonEmitter:
         self.write(f"{name} = {view}; del {line.source}")
 
     def free(self, line: Free | FreeIfNotReused) -> None:
-        name = line.name if isinstance(line, Free) else line.buffer.name
-        self.write(f"del {name}")
+        self.write(f"del {line.name}")
 
     def define_kernel(self, line: DefineKernel) -> None:
         kernel = line.kernel
@@ -459,9 +458,8 @@ class _PythonEmitter:
             self.write("del _")
 
     def call_extern_out(self, line: CallExternOut) -> None:
-        keywords = (*line.keywords, ("out", BufferReference(line.out)))
         self.tell(line.origins)
-        self.write(self._call(line.operator, line.arguments, keywords))
+        self.write(self._call(line.operator, line.arguments, line.all_keywords))
 
     def copy_into(self, line: CopyInto) -> None:
         self.write(f"{line.target}.copy_({self._operand(line.source)})")
