@@ -25,7 +25,7 @@ from fusewright.packages.calls import EntryPoint, PackagedCall
 from fusewright.packages.constants import constant_row
 from fusewright.packages.container import Section, write_package
 from fusewright.packages.cpp_source import write_source
-from fusewright.packages.gpu_kernels import architecture_of, section_of
+from fusewright.packages.gpu_kernels import section_of
 from fusewright.packages.processors import LEVELS, best_level, machine_name
 from fusewright.packages.standalone import NotStandalone, standalone_section
 from fusewright.packages.structure import CannotDescribe
@@ -38,6 +38,7 @@ from fusewright.runtime.cuda import (
     TritonSource,
     widths_of,
 )
+from fusewright.runtime.cuda_driver import architecture_of
 from fusewright.runtime.llvm_engine import object_code
 from fusewright.runtime.native_plan import NativePlan
 from fusewright.runtime.targets import source_of

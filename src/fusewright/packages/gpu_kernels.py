@@ -14,22 +14,13 @@ from fusewright.errors import PackageRefused
 from fusewright.native import _extension
 from fusewright.packages.container import PackageFile
 from fusewright.runtime import cuda_driver
-from fusewright.runtime.cuda_driver import DriverRefused
+from fusewright.runtime.cuda_driver import DriverRefused, architecture_of
 from fusewright.runtime.gpu_code import Cubin
-
-WARP = 32
-"""Threads that run together."""
 
 
 def section_of(entry: str, kernel: str, architecture: int, aligned: bool) -> str:
     """The name of the section that holds machine code of a kernel."""
     return f"{entry}.{kernel}.sm_{architecture}.{'aligned' if aligned else 'any'}"
-
-
-def architecture_of(device: int) -> int:
-    """The kind of a GPU: 90 for an H100."""
-    major, minor = torch.cuda.get_device_capability(device)
-    return 10 * major + minor
 
 
 def fitting(architecture: int, architectures: list[int]) -> int | None:
@@ -98,12 +89,9 @@ class PackagedKernel:
             if cubin.shared_bytes > room:
                 wanted = f"{cubin.shared_bytes} bytes of shared memory of {room}"
                 raise self._refused(f"{self.name} needs {wanted} on GPU {device}")
-            function = cuda_driver.load(device, cubin.code, cubin.function, cubin.shared_bytes)
-            context = cuda_driver.context(device)
+            return cuda_driver.prepare(device, cubin, self._tensors + len(self._letters))
         except DriverRefused as failure:
             raise self._refused(str(failure)) from None
-        hidden = cubin.parameters - self._tensors - len(self._letters)
-        return context, function, WARP * cubin.warps, cubin.shared_bytes, hidden
 
     def _launch_functions(self) -> tuple[int, int, int]:
         try:

@@ -31,9 +31,6 @@ from fusewright.runtime.cubins import CompileRequest
 from fusewright.runtime.cuda_driver import DriverRefused
 from fusewright.runtime.gpu_code import Cubin
 
-WARP = 32
-"""Threads that run together."""
-
 LETTERS = {"i32": "i", "i64": "l", "fp64": "d"}
 """Types of numbers, as `GpuKernel` is told of them."""
 
@@ -114,21 +111,17 @@ class CudaKernel:
         """
         try:
             cubin = self.compiled(device, aligned)
-            function = cuda_driver.load(device, cubin.code, cubin.function, cubin.shared_bytes)
+            return cuda_driver.prepare(device, cubin, len(self.source.signature))
         except (GpuKernelFailed, DriverRefused) as failure:
             if eager_kernels.run_eagerly(self.source.key, str(failure)):
                 eager_kernels.warn_of_eager_kernel(self.name, "", str(failure))
             return None
-        hidden = cubin.parameters - len(self.source.signature)
-        threads = WARP * cubin.warps
-        return cuda_driver.context(device), function, threads, cubin.shared_bytes, hidden
 
     def compiled(self, device: int, aligned: bool) -> Cubin:
         """The machine code for a GPU, tried once. GpuKernelFailed, DriverRefused: it cannot be
         launched.
         """
-        major, minor = torch.cuda.get_device_capability(device)
-        architecture = 10 * major + minor
+        architecture = cuda_driver.architecture_of(device)
         with self._compiling:
             cubin = self._compiled.get((architecture, aligned))
             if cubin is None:

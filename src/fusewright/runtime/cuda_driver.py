@@ -10,7 +10,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+import torch
+
 from fusewright.errors import FusewrightError
+from fusewright.runtime.gpu_code import Cubin
+
+WARP: Final = 32
+"""Threads that run together."""
 
 PLAIN_SHARED_BYTES: Final = 48 << 10
 """Shared memory that a kernel may have without asking for it."""
@@ -106,3 +112,18 @@ def load(device: int, code: bytes, name: str, shared_bytes: int) -> int:
             error = ask(function, MOST_SHARED_BYTES, shared_bytes)
             check(error, f"{shared_bytes} bytes of shared memory for {name}")
     return function.value or 0
+
+
+def prepare(device: int, cubin: Cubin, arguments: int) -> tuple[int, int, int, int, int]:
+    """Load machine code for a GPU: its context and function, threads of a program, bytes of shared
+    memory, and how many parameters stand behind the `arguments` of the kernel's source.
+    """
+    function = load(device, cubin.code, cubin.function, cubin.shared_bytes)
+    hidden = cubin.parameters - arguments
+    return context(device), function, WARP * cubin.warps, cubin.shared_bytes, hidden
+
+
+def architecture_of(device: int) -> int:
+    """The kind of a GPU: 90 for an H100."""
+    major, minor = torch.cuda.get_device_capability(device)
+    return 10 * major + minor
