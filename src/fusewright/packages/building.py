@@ -39,6 +39,7 @@ from fusewright.runtime.cuda import (
     widths_of,
 )
 from fusewright.runtime.cuda_driver import architecture_of
+from fusewright.runtime.layouts import length_of
 from fusewright.runtime.llvm_engine import object_code
 from fusewright.runtime.native_plan import NativePlan
 from fusewright.runtime.targets import source_of
@@ -334,11 +335,10 @@ def _memory_of(tensor: torch.Tensor) -> memoryview:
     """The bytes from a tensor's first element to its last."""
     if tensor.numel() == 0:
         return memoryview(b"")
-    extents = zip(tensor.shape, tensor.stride(), strict=True)
-    span = 1 + sum((n - 1) * stride for n, stride in extents)
-    size = span * tensor.element_size()
+    length = length_of(tensor)
+    size = length * tensor.element_size()
     if tensor.device.type != "cpu":
-        tensor = tensor.as_strided((span,), (1,)).cpu()
+        tensor = tensor.as_strided((length,), (1,)).cpu()
     memory = (ctypes.c_char * size).from_address(tensor.data_ptr())
     memory._tensor = tensor  # type: ignore[attr-defined]  # keeps it
     return memoryview(memory).cast("B")

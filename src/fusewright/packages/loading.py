@@ -21,7 +21,7 @@ from fusewright.packages.processors import machine_name
 from fusewright.packages.sizes import HOLDS, evaluate
 from fusewright.packages.structure import leaves_of, match, rebuild, torch_constant
 from fusewright.records import record
-from fusewright.runtime.layouts import write_into
+from fusewright.runtime.layouts import length_of, write_into
 from fusewright.torch_version import version_of
 
 Weights = Mapping[str, torch.Tensor] | torch.nn.Module
@@ -287,11 +287,8 @@ class _Writes:
 
 def _span(tensor: torch.Tensor) -> tuple[int, int]:
     """The addresses from a tensor's first byte to behind its last."""
-    if tensor.numel() == 0:
-        return 0, 0
-    extents = zip(tensor.shape, tensor.stride(), strict=True)
-    count = 1 + sum((size - 1) * stride for size, stride in extents)
-    return tensor.data_ptr(), tensor.data_ptr() + count * tensor.element_size()
+    begin = tensor.data_ptr()
+    return begin, begin + length_of(tensor) * tensor.element_size()
 
 
 def _symbols(number: Any) -> set[str]:

@@ -31,6 +31,7 @@ from fusewright import torch_compat
 from fusewright.logs import warn
 from fusewright.native._extension import first_elsewhere
 from fusewright.records import record
+from fusewright.runtime.layouts import length_of
 
 Call = Callable[[list[Any]], tuple[Any, ...]]
 """Takes one list of inputs, which it clears; gives a flat tuple."""
@@ -126,12 +127,11 @@ class TensorSpan:
     def of(cls, tensor: torch.Tensor) -> TensorSpan:
         """The span of a strided tensor."""
         steps = sorted(zip(tensor.stride(), tensor.shape, strict=True))
-        length = 1 + sum((size - 1) * stride for stride, size in steps) if tensor.numel() else 0
         filled, is_dense = 1, bool(tensor.numel())
         for stride, size in steps:
             is_dense &= size == 1 or stride == filled
             filled *= size
-        return cls(tuple(tensor.shape), tensor.stride(), length, is_dense)
+        return cls(tuple(tensor.shape), tensor.stride(), length_of(tensor), is_dense)
 
     def whole(self, tensor: torch.Tensor) -> torch.Tensor:
         """The tensor that is copied for `tensor`: itself, or its whole span in one dimension."""

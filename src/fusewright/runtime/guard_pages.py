@@ -30,6 +30,7 @@ import torch
 from fusewright.errors import FusewrightError
 from fusewright.native import CpuKernel
 from fusewright.records import record
+from fusewright.runtime.layouts import length_of
 from fusewright.runtime.memory_checks import ALLOCATION, local_size
 
 PAGE: Final = mmap.PAGESIZE
@@ -77,11 +78,7 @@ class Argument:
     @property
     def span(self) -> int:
         """Bytes from its first element to the end of its last."""
-        if self.tensor.numel() == 0:
-            return 0
-        steps = zip(self.tensor.shape, self.tensor.stride(), strict=True)
-        last = sum((size - 1) * stride for size, stride in steps)
-        return (last + 1) * self.tensor.element_size()
+        return length_of(self.tensor) * self.tensor.element_size()
 
     @property
     def is_read_only(self) -> bool:

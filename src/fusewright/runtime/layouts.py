@@ -19,6 +19,12 @@ def reinterpret(
     return torch.as_strided(tensor, size, stride, tensor.storage_offset() + offset)
 
 
+def length_of(tensor: torch.Tensor) -> int:
+    """Elements of memory from the tensor's first to its last, gaps included."""
+    steps = zip(tensor.shape, tensor.stride(), strict=True)
+    return 1 + sum((size - 1) * stride for size, stride in steps) if tensor.numel() else 0
+
+
 def write_into(target: torch.Tensor, value: torch.Tensor) -> None:
     """Copy `value` into `target`; once, where several elements of that are one in memory."""
     if 0 in target.stride():
