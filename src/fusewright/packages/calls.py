@@ -31,7 +31,7 @@ from fusewright.exported import place_of, result_of
 from fusewright.ir.index import Atom, Index, Symbol
 from fusewright.ir.relations import Relation
 from fusewright.packages.sizes import Number
-from fusewright.packages.structure import CannotDescribe, Description, describe, leaves_of
+from fusewright.packages.structure import CannotDescribe, Description, describe, names_of_leaves
 from fusewright.symbolic.nodes import index_of
 from fusewright.torch_compat.trees import flatten_tree, map_tree
 
@@ -168,14 +168,15 @@ class PackagedCall:
     def described(self, graph: AtenGraph, weight: Callable[[Any], str]) -> dict[str, Any]:
         """The entry point as its manifest has it."""
         inputs = self._inputs(weight)
+        parameters = [
+            {"name": parameter.name, "kind": parameter.kind.name, "structure": structure}
+            for parameter, structure in self._parameters
+        ]
         return {
-            "parameters": [
-                {"name": parameter.name, "kind": parameter.kind.name, "structure": structure}
-                for parameter, structure in self._parameters
-            ],
+            "parameters": parameters,
             "leaves": [self._leaf_row(leaf) for leaf in self.leaves],
             "inputs": inputs,
-            "sizes": self._sizes(),
+            "sizes": self._sizes(names_of_leaves(parameters)),
             **self._results(graph, inputs),
         }
 
@@ -212,11 +213,10 @@ class PackagedCall:
             "is_contiguous": leaf.is_contiguous(),
         }
 
-    def _sizes(self) -> dict[str, Any] | None:
+    def _sizes(self, names: Mapping[int, str]) -> dict[str, Any] | None:
         if self._shapes is None:
             return None
         readings, places = [], {}
-        names = dict(self._places())
         for reading in self._shapes.readings:
             extent, symbol = reading.source, reading.symbol.name
             if not isinstance(extent, ExtentSource):
@@ -227,11 +227,6 @@ class PackagedCall:
             kind = "stride" if extent.is_stride else "size"
             places[symbol] = f"{names[leaf]}.{kind}({extent.dim})"
         return {"readings": readings, "relations": [*self._relations(places)]}
-
-    def _places(self) -> Iterator[tuple[int, str]]:
-        for parameter, structure in self._parameters:
-            if structure is not None:
-                yield from leaves_of(structure, parameter.name)
 
     def _relations(self, places: Mapping[str, str]) -> Iterator[dict[str, Any]]:
         assert self._shapes is not None
@@ -296,8 +291,7 @@ class PackagedCall:
             case specs.FromGraph(position=position):
                 return ["output", position]
             case specs.FromInput(index=index):
-                kind, number = inputs[index]
-                return ["leaf", number] if kind == "leaf" else ["weight", index]
+                return _recipe_of_input(inputs, index)
             case specs.Repeated(index=index):
                 return ["result", index]
             case specs.Detached(base=base):
@@ -325,15 +319,20 @@ def _extent(number: int | specs.FromGraph) -> int | list[int]:
     return [number.position] if isinstance(number, specs.FromGraph) else number
 
 
+def _recipe_of_input(inputs: Sequence[Sequence[Any]], index: int) -> list[Any]:
+    """The recipe of a tensor that the graph is given."""
+    kind, number = inputs[index]
+    return ["leaf", number] if kind == "leaf" else ["weight", index]
+
+
 def _writes(graph: AtenGraph, inputs: Sequence[Sequence[Any]]) -> list[list[Any]]:
     """Tensors that the call was given and writes to, as a result's recipe names them; the output
     that is the new value; and whether autograd counts the write.
     """
     rows = []
     for output, index in enumerate(graph.mutated_inputs):
-        kind, number = inputs[index]
-        recipe = ["leaf", number] if kind == "leaf" else ["weight", index]
-        rows.append([*recipe, output, index not in graph.unnoticed_inputs])
+        is_noticed = index not in graph.unnoticed_inputs
+        rows.append([*_recipe_of_input(inputs, index), output, is_noticed])
     return rows
 
 

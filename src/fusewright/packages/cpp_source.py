@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fusewright.errors import Location, Unsupported
-from fusewright.packages.structure import leaves_of
+from fusewright.packages.structure import names_of_leaves
 from fusewright.pipeline import GeneratedCode
 from fusewright.wrapper.cpp import NoCpp, emit_cpp
 
@@ -35,10 +35,7 @@ def write_source(
 
 def _sources(code: GeneratedCode, entry: Mapping[str, Any]) -> Iterator[str]:
     """Where the caller has the inputs from, in the order of the lines: numbers, then tensors."""
-    names: dict[int, str] = {}
-    for parameter in entry["parameters"]:
-        if parameter["structure"] is not None:
-            names |= dict(leaves_of(parameter["structure"], parameter["name"]))
+    names = names_of_leaves(entry["parameters"])
     described = [_described(source, entry, names) for source in entry["inputs"]]
     numbers = {number.symbol: number for number in code.order.numbers}
     for symbol in code.order.symbols:

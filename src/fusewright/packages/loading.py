@@ -19,7 +19,7 @@ from fusewright.packages.container import PackageFile, read_package
 from fusewright.packages.gpu_kernels import PackagedKernel, check_gpus
 from fusewright.packages.processors import machine_name
 from fusewright.packages.sizes import HOLDS, evaluate
-from fusewright.packages.structure import leaves_of, match, rebuild, torch_constant
+from fusewright.packages.structure import leaves_of, match, names_of_leaves, rebuild, torch_constant
 from fusewright.records import record
 from fusewright.runtime.layouts import length_of, write_into
 from fusewright.torch_version import version_of
@@ -51,9 +51,7 @@ class Entry:
             name: structure is None or not any(leaves_of(structure, ""))
             for name, structure in self._parameters
         }
-        places: dict[int, str] = {}
-        for parameter, structure in self._parameters:
-            places |= dict(leaves_of(structure, parameter)) if structure is not None else {}
+        places = names_of_leaves(parameters)
         self._leaves = [_Leaf(places[number], leaf) for number, leaf in enumerate(entry["leaves"])]
         self._sizes = _Sizes(entry["sizes"], self._leaves) if entry["sizes"] else None
         self._results = entry["results"]

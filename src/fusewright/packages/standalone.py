@@ -17,7 +17,7 @@ from typing import Any, Final
 import torch
 
 from fusewright.packages.constants import constant_of
-from fusewright.packages.structure import leaves_of, rebuild, torch_constant
+from fusewright.packages.structure import leaves_of, names_of_leaves, rebuild, torch_constant
 from fusewright.runtime.layouts import tensor_kind
 from fusewright.torch_compat import operator_arguments, operator_returns
 from fusewright.wrapper.dispatched import present_type
@@ -122,10 +122,7 @@ def _dtype_number(name: str) -> int:
 
 
 def _leaves(words: _Words, entry: Mapping[str, Any]) -> None:
-    names: dict[int, str] = {}
-    for parameter in entry["parameters"]:
-        if parameter["structure"] is not None:
-            names |= dict(leaves_of(parameter["structure"], parameter["name"]))
+    names = names_of_leaves(entry["parameters"])
 
     def leaf(row: tuple[int, Mapping[str, Any]]) -> None:
         number, content = row

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import torch
@@ -125,6 +125,16 @@ def _shown(value: Any) -> str:
         return f"a tensor of size {tuple(value.shape)}"
     text = repr(value)
     return text if len(text) < 60 else f"a {type(value).__qualname__}"
+
+
+def names_of_leaves(parameters: Iterable[Mapping[str, Any]]) -> dict[int, str]:
+    """How the user writes each leaf of an entry point's parameters, by its number."""
+    return {
+        number: name
+        for parameter in parameters
+        if parameter["structure"] is not None
+        for number, name in leaves_of(parameter["structure"], parameter["name"])
+    }
 
 
 def leaves_of(description: Description, place: str) -> Iterator[tuple[int, str]]:
