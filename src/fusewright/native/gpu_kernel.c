@@ -77,7 +77,8 @@ static int fill_value(GpuKernel *self, TensorHandle tensor, Py_ssize_t place, co
                       size_t width, uint64_t *slot)
 {
     int32_t type;
-    if (pointer == NULL || torch_library.get_device_type(tensor, &type) != 0 || type != torch_library.cpu_device_type) {
+    if (pointer == NULL || torch_library.get_device_type(tensor, &type) != 0 ||
+        type != torch_library.cpu_device_type) {
         PyErr_Format(PyExc_RuntimeError, "%U: tensor argument %zd is no number of the CPU",
                      self->name, place);
         return -1;

@@ -60,7 +60,8 @@ static bool check_leaf(Call *call, int64_t position, AtenTensorHandle given)
         return package_refuse(call, "input %s is no tensor in memory", leaf->name);
     }
     if (dtype != leaf->dtype || device != CPU) {
-        return package_refuse(call, "input %s is of another type, or on another device", leaf->name);
+        return package_refuse(call, "input %s is of another type, or on another device",
+                              leaf->name);
     }
     bool has_sizes = dims == leaf->dims, has_strides = true;
     int64_t step = 1;
@@ -71,7 +72,8 @@ static bool check_leaf(Call *call, int64_t position, AtenTensorHandle given)
         step *= sizes[i];
     }
     if (!has_sizes) {
-        return package_refuse(call, "input %s has another size than the package was made for", leaf->name);
+        return package_refuse(call, "input %s has another size than the package was made for",
+                              leaf->name);
     }
     if (has_strides || step == 0) {
         return torch.new_handle(given, &call->leaves[position]) == 0 ||
@@ -215,9 +217,11 @@ static bool combine(Call *call, const int64_t *operands, int64_t operation)
     int64_t *result = &call->numbers[operands[0]];
     switch (operation) {
     case DO_ADD:
-        return !__builtin_add_overflow(left, right, result) || package_refuse(call, "a size is too large");
+        return !__builtin_add_overflow(left, right, result) ||
+               package_refuse(call, "a size is too large");
     case DO_MULTIPLY:
-        return !__builtin_mul_overflow(left, right, result) || package_refuse(call, "a size is too large");
+        return !__builtin_mul_overflow(left, right, result) ||
+               package_refuse(call, "a size is too large");
     case DO_DIVIDE:
     case DO_REMAINDER:
         if (right == 0) {
@@ -366,9 +370,10 @@ static bool op_launch(Call *call, const int64_t *operands)
     int64_t units = call->numbers[sizes[numbers]], grain = sizes[numbers + 1];
     int64_t fault = kernel_launch(kernel->function, arguments, units, grain);
     return fault == 0 ||
-           package_refuse(call, fault == INDEX_OUT_OF_RANGE ? "index out of range in compiled kernel %s"
-                                                    : "division by zero in compiled kernel %s",
-                  kernel->name);
+           package_refuse(call,
+                          fault == INDEX_OUT_OF_RANGE ? "index out of range in compiled kernel %s"
+                                                      : "division by zero in compiled kernel %s",
+                          kernel->name);
 }
 
 static bool multiplied(Call *call, int32_t refusal)
