@@ -351,16 +351,16 @@ class _CppEmitter:
             self.emit(inner)
 
     def call_extern(self, line: CallExtern) -> None:
-        declared, name, given = self._operator_call(line.operator, line.arguments, line.keywords)
+        count, name, given = self._operator_call(line.operator, line.arguments, line.keywords)
         results = line.results
-        if len(declared) != len(results) and any(results):
+        if count != len(results) and any(results):
             raise NoCpp(f"{line.operator} returns a list")
         self.tell(line.origins)
-        if len(declared) == 1 and results and results[0] is not None:
+        if count == 1 and results and results[0] is not None:
             self.write(f"Tensor {identifier(results[0])} = call_one({name}, {given});")
             self._new_result(results[0], line.operator)
             return
-        self._unpack(f"call({name}, {len(declared)}, {given})", results)
+        self._unpack(f"call({name}, {count}, {given})", results)
         for result in results:
             if result is not None:
                 self._new_result(result, line.operator)
@@ -460,11 +460,9 @@ class _CppEmitter:
             self.tell(line.origins)
             self.write(f"addmm({', '.join(map(self._tensor, tensors))});")
             return
-        declared, name, given = self._operator_call(
-            line.operator, line.arguments, line.all_keywords
-        )
+        count, name, given = self._operator_call(line.operator, line.arguments, line.all_keywords)
         self.tell(line.origins)
-        self.write(f"call({name}, {len(declared)}, {given});")
+        self.write(f"call({name}, {count}, {given});")
 
     def copy_into(self, line: CopyInto) -> None:
         self.write(f"copy({identifier(line.target)}, {self._tensor(line.source)});")
@@ -509,8 +507,8 @@ class _CppEmitter:
 
     def _operator_call(
         self, operator: str, arguments: Sequence[Operand], keywords: Sequence[tuple[str, Operand]]
-    ) -> tuple[list[Any], str, str]:
-        """What an operator is declared to return, its name and overload, and its arguments. NoCpp:
+    ) -> tuple[int, str, str]:
+        """How many tensors an operator returns, its name and overload, and its arguments. NoCpp:
         it takes or returns what has no form in C.
         """
         op, name, overload = dispatched_operator(operator)
@@ -523,7 +521,7 @@ class _CppEmitter:
             self._argument(operator, str(argument.type), operand)
             for argument, operand in all_arguments(op, arguments, keywords)
         ]
-        return list(returns), f'"{name}", "{overload}"', f"{{{', '.join(texts)}}}"
+        return len(returns), f'"{name}", "{overload}"', f"{{{', '.join(texts)}}}"
 
     def _argument(self, operator: str, declared: str, operand: Operand) -> str:
         inner, is_optional = present_type(declared)
