@@ -8,7 +8,7 @@ from typing import Final
 import torch
 
 from fusewright.fuzz.execution import Outcome, Raised
-from fusewright.fuzz.judge import MANY, SOME, Judge
+from fusewright.fuzz.judge import MANY, MOST, SOME, Judge
 from fusewright.fuzz.observation import Fact, PlainObservation, Tensor
 from fusewright.records import record
 from fusewright.runtime.guard_pages import MemoryFault
@@ -183,7 +183,7 @@ def _close(
         return None
     reference = judge.reference(call, path, expected.shape)
     if reference is not None:
-        for enough in (SOME, MANY):
+        for enough in (SOME, MANY, MOST):
             if suspects.any():
                 samples = judge.samples(call, path, expected.shape, enough)
                 suspects &= ~_excused(expected, actual, reference, samples, judge.unit)
