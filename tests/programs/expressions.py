@@ -370,6 +370,21 @@ def order_of_sets():
 
 
 @program
+def order_of_sets_changed():
+    """The names of strings collide with the numbers in one process of eight, by chance."""
+    a = {"ab", "cd", "ef", 8, 16, 24, 32, 40, 0}
+    a.pop()
+    a.update({48, 56, "gh"}, [64])
+    b = a - {"ab"} | {"ij", 128}
+    a.symmetric_difference_update({"cd", 72})
+    a.intersection_update({*b, 72, 136, *range(0, 80, 8)})
+    first = a.pop()
+    a.add(first)
+    c = frozenset(a) & b
+    return [*a], first, [*b], [*c], [*c.union({1, "kl"})], [*set(c)], [a.pop() for _ in range(3)]
+
+
+@program
 def sets():
     a = {1, 2, *[3, 4], *()}
     return a, {1, 2, 3}, len({1, 1})

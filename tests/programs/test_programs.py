@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -99,3 +100,17 @@ def test_programs_are_interpreted_on_another_version(python: str) -> None:
     assert result.pop("breaks") > 500
     assert result == {"different": {}, "count": len(CONSTANT), "unknown": []}
     assert python != sys.executable
+
+
+@pytest.mark.parametrize("seed", [3, 20])
+def test_sets_iterate_in_order_whatever_the_hashes_of_strings_are(seed: int) -> None:
+    """Under these two seeds strings of the programs collide with numbers in tables of sets."""
+    script = Path(__file__).with_name("without_torch.py")
+    programs = ["order_of_sets", "order_of_sets_changed"]
+    command = [sys.executable, "-B", str(script), str(REPOSITORY), *programs]
+    environment = {**os.environ, "PYTHONHASHSEED": str(seed)}
+    finished = subprocess.run(
+        command, check=False, capture_output=True, text=True, timeout=250, env=environment
+    )
+    assert finished.returncode == 0, finished.stderr
+    assert json.loads(finished.stdout)["different"] == {}

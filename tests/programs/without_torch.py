@@ -1,6 +1,6 @@
 """Run programs of constants by CPython and by the interpreter of capture, where there is no torch.
 
-    python3.13 without_torch.py REPOSITORY
+    python3.13 without_torch.py REPOSITORY [PROGRAM ...]
 
 Capture imports torch, but needs nothing of it to interpret functions of constants: here every name
 of torch is an empty class.
@@ -96,6 +96,7 @@ class EmptyModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 def main() -> None:
     """Print the programs that came out different, as a JSON object."""
     repository = Path(sys.argv[1])
+    chosen = sys.argv[2:]
     sys.meta_path.insert(0, EmptyModules())
     for name in ("fusewright", "fusewright.capture"):
         package = types.ModuleType(name)
@@ -115,6 +116,8 @@ def main() -> None:
     breaks = 0
     assert statements, "importing it fills the corpus"
     for name, program in PROGRAMS.items():
+        if chosen and name not in chosen:
+            continue
         function = program.function
         expected = differential.executed(function)
         results = [differential.interpreted(function)]

@@ -254,7 +254,7 @@ def value_of(machine: Machine, object: Any) -> Value:
         case tuple():
             return TupleValue(type(object), [convert(item) for item in object])
         case set() | frozenset():
-            return SetValue.of(machine, type(object), [convert(item) for item in object])
+            return SetValue.of(machine, type(object), [convert(item) for item in object], object)
         case collections.deque():
             return DequeValue(type(object), [convert(i) for i in object], maximum=object.maxlen)
         case dict():
@@ -276,11 +276,23 @@ def _iterator(real: Iterator[Any]) -> Value:
     return IteratorValue(advance, type(real))
 
 
-class Mirror:
-    """The arguments of one call as real objects, containers copied one level deep."""
+SET_READERS = {set, frozenset} | {
+    vars(cls)[name]
+    for cls in (set, frozenset)
+    for name, method in vars(frozenset).items()
+    if callable(method) and callable(vars(set).get(name))
+}
+"""Functions that change no set: the methods that frozensets have as well, and the constructors."""
 
-    def __init__(self, machine: Machine) -> None:
+
+class Mirror:
+    """The arguments of one call as real objects, containers copied one level deep. A copy of a set
+    may iterate in another order, so that sets of constants are given themselves.
+    """
+
+    def __init__(self, machine: Machine, function: Callable[..., Any]) -> None:
         self.machine = machine
+        self._only_reads_sets = function in SET_READERS
         self._containers: list[tuple[Any, Value, list[Any]]] = []
         """Real container, its value, and its items before the call."""
         self._deques: list[tuple[DequeValue, Iterator[Any]]] = []
@@ -298,6 +310,11 @@ class Mirror:
             return element(self.machine, value)
         for real, container, _ in self._containers:
             if container is value:
+                return real
+        if isinstance(value, SetValue):
+            real = value.real_constants(to_change=not self._only_reads_sets)
+            if real is not None:
+                self._containers.append((real, value, list(real)))
                 return real
         cls = value.python_type()
         base = _container_base(cls)
@@ -352,7 +369,10 @@ class Mirror:
             same = len(after) == len(before) and all(map(_is_same, after, before))
             if not same:
                 content = [self._item(item) for item in after]
-                value.replace(self.machine, content)
+                if isinstance(value, SetValue):
+                    value.replace(self.machine, content, real)
+                else:
+                    value.replace(self.machine, content)
 
     def _item(self, item: Any) -> Value:
         return self.value(item)
@@ -375,7 +395,7 @@ def run_for_real(
     keywords: dict[str, Value],
 ) -> Value:
     """Call a function written in C on stand-ins. What it raises is raised in the traced program."""
-    mirror = Mirror(machine)
+    mirror = Mirror(machine, function)
     real = [mirror.argument(argument) for argument in arguments]
     named = {name: mirror.argument(argument) for name, argument in keywords.items()}
     owner = getattr(function, "__objclass__", None)

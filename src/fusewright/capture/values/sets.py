@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Hashable, Sequence
 from typing import Any
 
@@ -23,9 +24,9 @@ class SetValue(ObjectValue):
         self.changed = False
         self._in_order = True
         """Whether `members` are in the order in which the set iterates."""
-        self._real: set[Hashable] | None = None
-        """A set that went through the same changes, whose order is that of the set; None before the
-        first.
+        self._real: Any = None
+        """A set or frozenset of the keys that went through the same changes, whose order is that of
+        the set; None before the first.
         """
 
     @classmethod
@@ -39,11 +40,38 @@ class SetValue(ObjectValue):
         return value
 
     @classmethod
-    def of(cls, machine: Machine, kind: type, members: Sequence[Value]) -> SetValue:
-        """A new set, its members in the order in which it iterates."""
+    def of(
+        cls, machine: Machine, kind: type, members: Sequence[Value], real: Any = None
+    ) -> SetValue:
+        """A new set, its members in the order in which it iterates; `real` is a set that C made of
+        what stands for them.
+        """
         value = cls(kind)
-        value.members = {machine.hash_key(member): member for member in members}
+        value._fill(machine, members, real)
         return value
+
+    def _fill(self, machine: Machine, members: Sequence[Value], real: Any) -> None:
+        self.members = {machine.hash_key(member): member for member in members}
+        self._in_order = True
+        is_of_keys = real is not None and all(map(operator.is_, self.members, real))
+        self._real = real if is_of_keys else None
+
+    def real_constants(self, *, to_change: bool) -> Any:
+        """The real set, where every member is a constant; None otherwise, and where only the order
+        of its members is known. A set of the program's own is none `to_change`. Operations ask for
+        the table itself: two sets that are equal and iterate in the same order may give results
+        that iterate in different ones.
+        """
+        real = self._real
+        if real is None and self.object is not MISSING and not self.changed and not to_change:
+            real = self.object
+        if type(real) is not self.cls or self.cls not in (set, frozenset):
+            return None
+        is_constant = all(
+            type(member) is ConstantValue and member.value is key
+            for key, member in self.members.items()
+        )
+        return real if is_constant else None
 
     def in_order(self) -> list[Value]:
         """The members in the order in which the set iterates."""
@@ -52,7 +80,7 @@ class SetValue(ObjectValue):
             self._in_order = True
         return list(self.members.values())
 
-    def _order(self) -> set[Hashable]:
+    def _order(self) -> Any:
         """The real set that is changed as this one is."""
         if self._real is None:
             self._real = set(iter(self.members))
@@ -86,11 +114,10 @@ class SetValue(ObjectValue):
         self._order().discard(key)
         return self.members.pop(key, None) is not None
 
-    def replace(self, machine: Machine, members: Sequence[Value]) -> None:
-        """Make `members` the whole content of the set."""
+    def replace(self, machine: Machine, members: Sequence[Value], real: Any = None) -> None:
+        """Make `members` the whole content of the set; `real` as in `of`."""
         self._change(machine)
-        self.members = {machine.hash_key(member): member for member in members}
-        self._real = None
+        self._fill(machine, members, real)
 
     def _change(self, machine: Machine) -> None:
         machine.record_mutation(self)
