@@ -101,10 +101,10 @@ class Options:
     """
 
     debug_printer: str = "off"
-    """What compiled code tells of each kernel and library call while it runs: `print`, what it
-    reads and writes; `save`, the same as files in `debug_folder`; `kernel_names`, its name as it
-    begins, and it has ended before the next; one of `DEBUG_LEVELS`. Also chosen by
-    `FUSEWRIGHT_DEBUG_PRINTER`.
+    """The debug printer, by which compiled code reports each kernel and library call as it runs:
+    `print`, the values that it reads and writes; `save`, the same as files in `debug_folder`;
+    `kernel_names`, its name as it begins, and it has ended before the next; one of
+    `DEBUG_LEVELS`. Also chosen by `FUSEWRIGHT_DEBUG_PRINTER`.
     """
 
     debug_kernels: str = ""

@@ -128,10 +128,10 @@ class GraphBreak(Event):
     """Its name in the catalogue, docs/graph-breaks.md."""
 
     what: str
-    """What the program does, and why that cannot be captured."""
+    """The program's operation, and why it cannot be captured."""
 
     remedy: str
-    """What the user can change."""
+    """A change to the program that avoids the break."""
 
     location: Location | None
     """The user's line."""

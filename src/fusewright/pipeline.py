@@ -256,16 +256,16 @@ class GeneratedCode:
     lines: tuple[Line, ...]
     order: CallingOrder
     hints: Mapping[str, int | float]
-    """Of its sizes, and those of its blocks."""
+    """Hints for its sizes and those of its blocks."""
 
     least_bytes: int
     """The most that buffers yet to be used take at one time."""
 
     constants: dict[str, Any]
-    """What its module is handed over: tensors, and what runs formulas of gradients."""
+    """The objects that its module is given: tensors, and functions of formulas of gradients."""
 
     blocks: tuple[GeneratedCode, ...]
-    """That of the functions of conditions and loops, which its lines hold."""
+    """The code of the functions of conditions and loops, which its lines hold."""
 
     subprograms: tuple[Record, ...]
     emitted: PythonModule = field(default=PythonModule(text="", places=(), places_of_blocks={}))
@@ -391,7 +391,7 @@ class _Subprograms:
         """By node, a condition or loop whose functions are blocks."""
 
         self.constants: dict[str, Any] = {}
-        """Those of the blocks, and what runs other nodes."""
+        """The constants of the blocks, and functions that run other nodes."""
 
         self.blocks: list[GeneratedCode] = []
         self.records: list[Record] = []
@@ -686,7 +686,7 @@ def _first_kernel(launch: Launch | CallChoice, code: GeneratedCode) -> str:
 
 
 def _origins_of(choice: str, kernels: KernelSet) -> tuple[Origin, ...]:
-    """What a choice computes for the user, where it is called first."""
+    """The user's operations that a choice computes, where it is called first."""
     calls = (call for call in kernels.launches.values() if isinstance(call, CallChoice))
     return next(call.origins for call in calls if call.choice == choice)
 

@@ -48,7 +48,9 @@ class Watch:
         self.store = store
         self._rank = rank
         self._own: list[str] = []
-        """What this process compiles: several threads may, and one inside of another."""
+        """The names of the functions being compiled in this process: several threads may compile at
+        once, and one compilation inside another.
+        """
 
         self._lock = threading.Lock()
         self._stopped = threading.Event()

@@ -128,7 +128,7 @@ class SizeSource:
     """The number of an input of the whole graph."""
 
     dimension: int | None
-    """Of this tensor the dimension; None: the input is the number."""
+    """The dimension of that tensor; None where the input is the number itself."""
 
     value: torch.SymInt
 

@@ -62,7 +62,7 @@ class FrozenGraph:
     """The frozen inputs that `prepare` reads."""
 
     names: tuple[str, ...]
-    """Of the inputs that `prepare` reads, as the user would write them."""
+    """The names of the inputs that `prepare` reads, as the user would write them."""
 
     bytes: int
     """The size of the results, packed ones as they were before."""
@@ -164,7 +164,7 @@ def _constant_nodes(graph: fx.Graph, frozen: Collection[fx.Node]) -> dict[fx.Nod
         node: _Constant(computes=False, bytes=_bytes(node)) for node in frozen
     }
     made: set[fx.Node] = set()
-    """Those that depend on no input."""
+    """The nodes that depend on no input."""
     for node in graph.nodes:
         inputs = node.all_input_nodes
         if node in returned or not _may_be_computed_before(node):

@@ -23,10 +23,10 @@ class ChoiceReport:
     """The first is what the compiler would do without measuring."""
 
     decisions: tuple[Decision, ...]
-    """What was found out, for each class of sizes; empty before the first call."""
+    """The decisions, one for each class of sizes; empty before the first call."""
 
     place: str
-    """What it computes, with the user's line; empty where that is not known."""
+    """The operation that it computes, with the user's line; empty where that is not known."""
 
     @classmethod
     def of(cls, choice: MeasuredChoice) -> ChoiceReport:

@@ -203,7 +203,7 @@ class GraphReport:
 
     @property
     def bytecode(self) -> str:
-        """That function's instructions, one a line."""
+        """The instructions of the resume function, one a line."""
         return self.compilation.bytecode
 
     @property
@@ -265,7 +265,7 @@ class Explanation:
     """
 
     tuning: TuningReport | None = None
-    """What tuning ahead of time chose; None where nothing was tuned."""
+    """The choices of tuning ahead of time; None where nothing was tuned."""
 
     choices: tuple[ChoiceReport, ...] = ()
     """The choices among kernels that first calls made, or will make."""

@@ -27,7 +27,7 @@ class Symbol(Printed):
 
     __slots__ = ("_key", "lower", "multiple", "name", "upper")
     letter: ClassVar[str]
-    """What canonical names of the kind begin with."""
+    """The first letter of canonical names of the kind."""
 
     def __init__(
         self, name: str, lower: Bound = None, upper: Bound = None, multiple: int = 1

@@ -136,7 +136,7 @@ class Launch:
     """Where the kernel runs."""
 
     origins: tuple[Origin, ...] = field(default=(), compare=False)
-    """What this call computes for the user: other calls of the kernel have origins of their own."""
+    """The user's operations that this call computes; other calls of the kernel have their own."""
 
 
 @record

@@ -62,8 +62,9 @@ class EnsureLayout:
 
     buffer: Buffer
     operator: str = ""
-    """What is counted where its result has to be copied; empty where a copy is no surprise: what
-    a loop's step hands to the next lies as the user's function leaves it."""
+    """The operator under which a copy is counted where the result has to be copied; empty where a
+    copy is no surprise: a loop's step hands on its results as the user's function lays them out.
+    """
 
     is_strict: bool = False
     """`WrongLayout` is raised instead of a copy."""
@@ -196,7 +197,7 @@ class Alternative:
     """
 
     name: str
-    """What is special about it: `looped`, `split`, `library`."""
+    """The kind of alternative: `looped`, `split`, `library`."""
 
     lines: tuple[Line, ...]
 

@@ -91,7 +91,7 @@ def parse_commented_sizes(source: str) -> tuple[int, ...]:
 
 
 def _commented_rows(source: str) -> list[str]:
-    """What stands as comments above the source of a kernel."""
+    """The comments above the source of a kernel, without their marks."""
     rows = itertools.takewhile(lambda row: row.startswith("# "), source.strip("\n").split("\n"))
     return [row.removeprefix("# ") for row in rows]
 

@@ -139,8 +139,8 @@ class Reduction:
 
 @record(kw_only=True)
 class Scan:
-    """For each point of the loops, what `value` gathers to along one of them: over this point and
-    all before it. The result is converted to the output's type.
+    """A running result of `value` along one of the loops: at each point, over this point and all
+    before it. The result is converted to the output's type.
     """
 
     loops: tuple[LoopSymbol, ...]
@@ -153,7 +153,7 @@ class Scan:
     """A key of `ops.SCAN_KINDS`."""
 
     value: Value
-    """Of the type that is gathered in."""
+    """The scanned value, of the type in which the scan computes."""
 
 
 @record(kw_only=True)

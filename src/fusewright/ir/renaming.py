@@ -21,7 +21,7 @@ from fusewright.records import record, replace
 
 @record(kw_only=True)
 class Renaming:
-    """What stands for the names in lines; what it does not mention stays."""
+    """New names for those in lines; a name that it does not mention stays."""
 
     buffers: Mapping[str, str]
     sizes: Mapping[Symbol, Index]

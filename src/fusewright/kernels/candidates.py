@@ -15,7 +15,7 @@ class KernelCandidate:
     """One of the kernels, and the work of a launch."""
 
     name: str
-    """What sets it apart from the others, in words."""
+    """A few words that tell it from the others."""
 
     kernel: Kernel
     units: Index

@@ -48,7 +48,7 @@ def decide_choices(
 def _decided(
     choice: DefineChoice, among: CandidateSet, kernels: Mapping[str, Kernel], tuner: Tuner
 ) -> Tuned:
-    """What is known of a choice, or found out now."""
+    """The decision of a choice: a kept one, or one that is made now."""
     names = tuple(alternative.name for alternative in choice.alternatives)
     untried = Tuned(
         kind="choice",
@@ -103,7 +103,7 @@ def _steps(
     functions: Functions,
     arguments: RandomArguments,
 ) -> list[_Step]:
-    """What an alternative does, in order; its own buffers are freed with the call."""
+    """The steps of an alternative, in order; its own buffers are freed with the call."""
     steps: list[_Step] = []
     for line in alternative.lines:
         match line:

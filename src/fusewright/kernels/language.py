@@ -31,7 +31,7 @@ class Candidate:
     """One way to write a group, among those that tuning tries."""
 
     name: str
-    """What sets it apart from others, in words: `4 x 256, 8 warps`."""
+    """A few words that tell it from others: `4 x 256, 8 warps`."""
 
     source: str
     work: Work

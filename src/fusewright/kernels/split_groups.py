@@ -117,8 +117,8 @@ class _Splitter:
         return SplitGroup(parts=tuple(parts), temporaries=tuple(self.memory.values()))
 
     def _scalar_stage(self, stage: Stage, at_end: list[Stage]) -> None:
-        """What it stores in scalars is computed in each part, what it stores in memory at the
-        end.
+        """Add a stage of no loops: its scalars are computed in each part, and its stores to memory
+        are made at the end.
         """
         own = self._rewritten(stage, {})
         scalars = [a for a in own.actions if isinstance(a, Store) and a.buffer in self.locals]

@@ -81,7 +81,7 @@ class ChoiceSettings:
 
 @record(kw_only=True)
 class Decision:
-    """What was found out for one class of sizes."""
+    """The outcome of timing the alternatives of a choice for one class of sizes."""
 
     winner: int
     seconds: tuple[float | None, ...]
@@ -93,7 +93,7 @@ class Decision:
     """
 
     sizes: tuple[int, ...] = ()
-    """Those that were timed."""
+    """The sizes at which the alternatives were timed."""
 
     is_steady: bool = True
     """Whether the times of two passes were near each other; others are not kept: the machine did
@@ -146,8 +146,8 @@ class Choice:
         self._ways[0 if decision is None else decision.winner](*arguments)
 
     def section(self, kind: int) -> int:
-        """What a native plan does for a class of sizes: 0, it calls this choice; n, it runs the
-        alternative n - 1; `NOW_UNDECIDED`, it runs the first, and asks again the next time.
+        """The number that tells a native plan what to run for a class of sizes: 0, this choice;
+        n, the alternative n - 1; `NOW_UNDECIDED`, the first one, and ask again at the next call.
         """
         decision = self.decisions.get(kind)
         if decision is not None:
@@ -409,7 +409,7 @@ def _device_text(device: torch.device) -> str:
 
 
 def known_decision(key: str, names: Sequence[str]) -> Decision | None:
-    """What an earlier process has found; None where there is nothing, or no such alternative."""
+    """The decision of an earlier process; None where there is none, or no such alternative."""
     content = FILES.read(key)
     if content is None:
         return None
@@ -425,7 +425,7 @@ def known_decision(key: str, names: Sequence[str]) -> Decision | None:
 
 
 def decision_of_earlier_process(choice: str, device: str, names: Sequence[str]) -> Decision | None:
-    """What is known of a choice that depends on no size, by its key, on a device."""
+    """The kept decision of a choice that depends on no size, by its key, on a device."""
     if device.startswith("cuda") and not torch.cuda.is_available():
         return None
     return known_decision(kept_key(choice, device, 0), names)

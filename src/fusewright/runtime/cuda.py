@@ -40,8 +40,8 @@ NUMBER_BYTES = {"i32": 4, "i64": 8, "fp32": 4, "fp64": 8}
 
 
 def widths_of(kinds: Sequence[str]) -> bytes:
-    """What `GpuKernel` is told of tensor arguments by their types: 0 of pointers, of others the
-    bytes of the number whose value is given.
+    """The widths in bytes of a kernel's tensor arguments, as `GpuKernel` takes them: 0 for
+    pointers, for others the bytes of the number that is passed by value.
     """
     return bytes(0 if kind.startswith("*") else NUMBER_BYTES[kind] for kind in kinds)
 

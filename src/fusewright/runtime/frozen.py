@@ -23,7 +23,7 @@ Call = Callable[[list[Any]], Any]
 
 @record(kw_only=True)
 class _Kept:
-    """What was computed of the weights as they were."""
+    """The results of computing with the weights as they were at one time."""
 
     weights: tuple[tuple[int, weakref.ref[torch.Tensor], int, int], ...]
     """By position among the inputs: the tensor, its version, and its address."""

@@ -42,7 +42,7 @@ class KeptFiles:
 
     def __init__(self, name: str, suffix: str) -> None:
         self.name = name
-        """That of their folder."""
+        """The name of the folder that holds them."""
 
         self._suffix = suffix
 
@@ -141,8 +141,8 @@ def files_of(folder: Path) -> list[tuple[float, int, Path]]:
 
 
 def remove_oldest(files: list[tuple[float, int, Path]], room: int, kept: int) -> None:
-    """Of files, each with the time of its last use and its bytes, remove those that were used
-    longest ago until `kept` bytes are left, where all come to more than `room`.
+    """Remove the least recently used of the files until `kept` bytes are left, where all come to
+    more than `room`. A file is given by the time of its last use, its bytes, and its path.
     """
     total = sum(size for _, size, _ in files)
     if total <= room:

@@ -51,7 +51,7 @@ VALUE_LIMIT = 256
 
 @record
 class Uses:
-    """Who uses one buffer."""
+    """The uses of one buffer."""
 
     loads: tuple[tuple[Nest, Piece, Load], ...]
     last: int

@@ -259,7 +259,7 @@ def _piece_of(
 
 
 def _scan_of_one(piece: Piece, analysis: Analysis) -> Value:
-    """What a scan over one element gives."""
+    """The result of a scan over one element."""
     make, value = analysis.expressions, piece.value
     if piece.mode in ("sum", "logsumexp") and value.dtype.is_float:
         value = make.apply("add", value, make.constant(0.0, value.dtype))  # no sum is -0.0

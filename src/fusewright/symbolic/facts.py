@@ -73,13 +73,13 @@ class ShapeFacts:
 
         self._replacements: dict[Symbol, Index] = {}
         self._given = Given()
-        """What is assumed and does not follow from the ranges of the symbols."""
+        """The assumptions that do not follow from the ranges of the symbols."""
 
         self._sums: list[tuple[Index, Index]] = []
         """Sums of sizes that depend on data, with what each is known to be."""
 
         self._of_reals: set[Condition] = set()
-        """What is assumed of real numbers."""
+        """The assumptions about real numbers."""
 
         self._count = 0
 

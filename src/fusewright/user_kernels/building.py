@@ -48,10 +48,10 @@ class Parameters:
     function: FunctionType
     names: tuple[str, ...]
     defaults: Mapping[str, Any]
-    """The values of those that a launch may leave out."""
+    """The values of parameters that a launch may leave out."""
 
     constants: frozenset[str]
-    """Those that have to be known when the kernel is compiled."""
+    """The parameters whose values have to be known when the kernel is compiled."""
 
     configurations: tuple[Mapping[str, Any], ...]
     """The values of parameters among which the autotuner chooses."""
@@ -60,7 +60,7 @@ class Parameters:
     """By parameter, the function that finds it."""
 
     written: frozenset[str]
-    """Those to which the autotuner writes."""
+    """The parameters to whose tensors the autotuner writes."""
 
     has_hooks: bool
     """Whether functions of the program's are given the arguments."""
@@ -71,7 +71,7 @@ _ADDRESSES: Final = "it reads or writes at addresses that it finds in memory"
 
 
 def parameters_of(kernel: Any) -> Parameters:
-    """What is known of a kernel. Raises NotACall."""
+    """The parameters of a kernel. Raises NotACall."""
     function = python_function(kernel)
     if function is None:
         raise NotACall("it is of an unknown kind")

@@ -56,7 +56,9 @@ class UserKernelCall:
         has_effect: bool,
     ) -> None:
         self.kernel = kernel
-        """What the program launches: a `JITFunction`, or an autotuner or heuristics around one."""
+        """The object that the program launches: a `JITFunction`, or an autotuner or heuristics
+        around one.
+        """
 
         self.grids = tuple(grids)
         self._arguments = _filler(tuple(arguments))

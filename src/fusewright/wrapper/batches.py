@@ -41,7 +41,7 @@ SMALL: Final = 1 << 16
 
 
 class Batching(Protocol):
-    """What the stage of kernels knows of batches: `kernels.batching`."""
+    """The interface of `kernels.batching` that this pass needs: floors below do not import it."""
 
     def structure(self, kernel: Kernel) -> str | None: ...
 

@@ -155,10 +155,10 @@ class _CppEmitter:
         self._kernels = kernels
         self._choices: dict[str, DefineChoice] = {}
         self._prefix = prefix
-        """What stands before the names of constants, and of blocks."""
+        """The prefix of the names of constants and blocks."""
 
         self._comments: list[str] = []
-        """What is known of the inputs, for the reader."""
+        """Comments that describe the inputs."""
 
         self._outputs = 0
         self._input_count = 0

@@ -126,7 +126,7 @@ class _FxEmitter:
         self.graph = fx.Graph()
         self.root = torch.nn.Module()
         self.origins: tuple[Origin, ...] = ()
-        """Those of the line at hand."""
+        """The origins of the line that is being added."""
 
         self._kernels = kernels
         self._constants = constants

@@ -125,7 +125,7 @@ class _NativeEmitter:
 
         self._places_of_blocks = places
         self._prefix = prefix
-        """What stands before the names of constants."""
+        """The prefix of the names of constants."""
 
         self.operations: list[Operation] = []
         self.input_count = 0

@@ -146,7 +146,7 @@ class _PythonEmitter:
         """By block and line, the number of the line's statement in it."""
 
         self.prefix = ""
-        """What stands before the names of constants in the module."""
+        """The prefix of the names of constants in the module."""
 
         self.inputs: dict[int, str] = {}
         self.input_specifications: list[str] = []

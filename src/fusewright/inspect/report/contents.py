@@ -83,7 +83,7 @@ class KernelShown:
     """Why it is written so, where kernels are tuned."""
 
     operations: float = 0.0
-    """Of matrix products in all launches."""
+    """The floating-point operations of matrix products in all launches."""
 
     product_dtype: DType | None = None
 

@@ -137,7 +137,7 @@ def _most_threads(plan: KernelPlan) -> int:
 
 
 def _words(tiling: ProductTiling) -> str:
-    """What sets a tiling apart, in words."""
+    """A few words that tell a tiling from others."""
     return (
         f"{tiling.form.value}, tile {tiling.rows} x {tiling.columns}, depth {tiling.depth}, "
         f"{tiling.block} rows a unit"

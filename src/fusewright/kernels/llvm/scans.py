@@ -30,20 +30,20 @@ class Scanner:
     dtype: DType
 
     def neutral(self, b: IRBuilder, lanes: int) -> Register:
-        """What changes nothing that it is combined with. Of a sum's -0.0 LLVM makes shuffles,
-        of 0.0 `vexpandpd`, which takes AMD's processors twenty cycles.
+        """The neutral element. For a sum it is -0.0, of which LLVM makes shuffles: of 0.0 it makes
+        `vexpandpd`, which takes AMD's processors twenty cycles.
         """
         if self.kind == "sum" and self.dtype.is_float:
             return b.constant(VectorType(REGISTER[self.dtype], lanes), -0.0)
         return self.start(b, lanes)
 
     def start(self, b: IRBuilder, lanes: int) -> Register:
-        """What nothing gathers to."""
+        """The result of a scan of no elements."""
         number = Reducer("max" if self.kind == "logsumexp" else self.kind, self.dtype).neutral()
         return b.constant(VectorType(REGISTER[self.dtype], lanes), number)
 
     def combine(self, b: IRBuilder, x: Register, y: Register) -> Register:
-        """What elements gather to of which the earlier ones gather to `x`, the later to `y`."""
+        """The result over earlier elements, which is `x`, and later ones, which is `y`."""
         match self.kind:
             case "sum":
                 return b.binary("fadd" if self.dtype.is_float else "add", x, y)
@@ -88,7 +88,7 @@ class Carry:
 
     scanner: Scanner
     kind: VectorType
-    """Of one lane, unless outer loops are the lanes."""
+    """The type of the carried value: one lane, unless outer loops are the lanes."""
 
     slot: Register
 

@@ -161,7 +161,7 @@ class KernelWriter:
         return self.body.rows + rows
 
     def write_stages(self) -> None:
-        """What is computed at each point, in order."""
+        """Write the stages, in order."""
         for stage in self.stages:
             self.stage(stage)
 

@@ -12,7 +12,7 @@ class PlainScan:
     """One kind of scan."""
 
     identity: str
-    """What changes nothing, by name: zero, one, least or greatest."""
+    """The neutral element, by name: zero, one, least or greatest."""
 
     function: str
     """The function of `triton_functions` that combines an earlier result with a later one."""
@@ -29,7 +29,7 @@ SCANS = {
 
 
 def scan_start(action: ScanStore, shape: str) -> str:
-    """What rows carry into their first blocks."""
+    """The values that rows carry into their first blocks."""
     dtype = action.value.dtype
     return filled(shape, identity_text(SCANS[action.kind].identity, dtype), dtype)
 
@@ -43,7 +43,7 @@ def scanned(action: ScanStore, block: str, dimension: int) -> str:
 
 
 def across_block(kind: str, block: str, dimension: int) -> str:
-    """What the rows of a block gather to."""
+    """The result of the scan at the end of each row of a block."""
     function = SCANS[kind].function
     return f"tl.reduce({block}, {dimension}, functions.{function}, keep_dims=True)"
 

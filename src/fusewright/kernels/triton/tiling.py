@@ -150,7 +150,7 @@ class Configuration:
 
     @property
     def words(self) -> str:
-        """What sets it apart, in words."""
+        """A few words that tell it from other configurations."""
         blocks = " x ".join(str(axis.block) for axis in self.tiling.axes)
         rows = any(axis is not None for axis in self.tiling.inner) and len(self.tiling.outer) == 1
         kind = "" if not rows else "rows held, " if self.tiling.persistent else "rows walked, "
