@@ -95,6 +95,19 @@ def test_fields() -> None:
     assert len(second.graphs) == 3, "the rest of the function is the same"
 
 
+def test_a_break_that_is_met_twice_is_told_with_the_larger_graph() -> None:
+    """A module's call is captured first, with its `forward` inside, then `forward` by itself."""
+
+    class Branching(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = x * 2 + 1
+            return y if y.sum() > 0 else -y
+
+    explanation = fusewright.explain(Branching())(X)
+    assert [graph_break.operators_before for graph_break in explanation.breaks] == [0, 4]
+    assert "graph before: 4 operators" in str(explanation)
+
+
 def test_what_the_compiler_did_by_stage() -> None:
     with torch.no_grad():
         found = fusewright.explain(torch.nn.Linear(3, 3))(X)

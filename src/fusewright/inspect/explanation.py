@@ -539,12 +539,16 @@ def _group(check: Check) -> str:
 
 
 def merged_breaks(breaks: Sequence[GraphBreak]) -> list[tuple[GraphBreak, int]]:
-    """The first break of each place and reason, with their number."""
-    counts = Counter((graph_break.location, graph_break.what) for graph_break in breaks)
-    first = {
-        (graph_break.location, graph_break.what): graph_break for graph_break in reversed(breaks)
-    }
-    return [(first[key], times) for key, times in counts.items()]
+    """The break of each place and reason that ends the largest graph, with how often it was met:
+    a break in an inlined call is met again where the called function is compiled by itself.
+    """
+    groups: dict[tuple[Location | None, str], list[GraphBreak]] = {}
+    for graph_break in breaks:
+        groups.setdefault((graph_break.location, graph_break.what), []).append(graph_break)
+    return [
+        (max(group, key=lambda graph_break: graph_break.operators_before), len(group))
+        for group in groups.values()
+    ]
 
 
 def _graph_row(number: int, graph: GraphReport) -> tuple[str, ...]:
