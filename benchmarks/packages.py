@@ -4,7 +4,8 @@ memory of the process that loads, and the error against eager.
     python -m benchmarks.packages [MODEL ...] [--peer] [--seconds N] [--json FILE]
 
 Each build and each load has a process of its own, with one thread; calls take turns in one.
-`--peer` adds AOTInductor, which needs g++ and some minutes; without it, figures of the last file
+Frozen packages hold what is computed of weights alone in their place. `--peer` adds AOTInductor,
+which needs g++ and some minutes; without it, figures of the last file
 `torch_compile_packages_*.json` stand in its columns, which are of that day and machine.
 """
 
@@ -31,7 +32,9 @@ from benchmarks.measure import relative_error
 from benchmarks.models import tensors_of
 from benchmarks.sampling import take_turns
 
-OURS, PEER, EAGER = "fusewright", "AOTInductor", "eager"
+OURS, FROZEN, EAGER = "fusewright", "fusewright, frozen", "eager"
+PEER, FROZEN_PEER = "AOTInductor", "AOTInductor, frozen"
+PEERS = (PEER, FROZEN_PEER)
 
 FIGURES = {
     "build": "build s", "load": "load ms", "call": "call ms", "size": "file MB",
@@ -92,11 +95,13 @@ def build(column: str, name: str, path: str) -> dict[str, float]:
     module, inputs, shapes = program(name)
     began = time.perf_counter()
     with torch.no_grad():
-        if column == OURS:
+        if column in (OURS, FROZEN):
             import fusewright
 
-            fusewright.aot_compile(module, (), inputs, path, dynamic_shapes=shapes)
+            options = {"freeze": column == FROZEN}
+            fusewright.aot_compile(module, (), inputs, path, dynamic_shapes=shapes, options=options)
         else:
+            torch._inductor.config.freezing = column == FROZEN_PEER
             exported = torch.export.export(module, (), inputs, dynamic_shapes=shapes)
             torch._inductor.aoti_compile_and_package(exported, package_path=path)
     return {"build": time.perf_counter() - began, "size": Path(path).stat().st_size / 1e6}
@@ -104,7 +109,7 @@ def build(column: str, name: str, path: str) -> dict[str, float]:
 
 def loaded(column: str, path: str) -> Callable[..., Any]:
     """A package of either kind, ready to be called."""
-    if column == OURS:
+    if column in (OURS, FROZEN):
         import fusewright
 
         return fusewright.load(path)
@@ -117,7 +122,7 @@ def load(column: str, name: str, path: str) -> dict[str, float]:
     """
     torch.manual_seed(0)
     inputs = torch.load(f"{path}.inputs", weights_only=True)
-    if column == PEER:
+    if column in PEERS:
         import transformers.modeling_outputs  # noqa: F401  else it cannot make its results
     before = resident_megabytes()
     began = time.perf_counter()
@@ -190,7 +195,10 @@ def kept_peer() -> tuple[str, dict[str, Any]]:
     if not files:
         return "", {}
     content = json.loads(files[-1].read_text())
-    return content["date"], {name: row[PEER] for name, row in content["rows"].items()}
+    return content["date"], {
+        name: {column: row[column] for column in PEERS if column in row}
+        for name, row in content["rows"].items()
+    }
 
 
 def table(rows: dict[str, dict[str, dict[str, float]]], title: str) -> Table:
@@ -215,13 +223,13 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--json", type=Path)
     chosen = parser.parse_args()
-    columns = [OURS, PEER] if chosen.peer else [OURS]
+    columns = [OURS, FROZEN, *(PEERS if chosen.peer else ())]
     rows = {
         name: measure(name, columns, chosen.seconds) for name in chosen.models or list(PROGRAMS)
     }
     day, peer = ("", {}) if chosen.peer else kept_peer()
     for name, row in rows.items():
-        row.update({f"{PEER}, {day}": peer[name]} if name in peer else {})
+        row.update({f"{column}, {day}": one for column, one in peer.get(name, {}).items()})
     Console(width=110).print(table(rows, f"{environment()}"))
     if chosen.json:
         content = {"date": str(date.today()), **environment(), "rows": rows}

@@ -218,6 +218,12 @@ def package(
     weights: Annotated[
         bool, typer.Option(help="Store the weights in it; else they are given at loading.")
     ] = True,
+    freeze: Annotated[
+        bool, typer.Option(help="Store what is computed of weights alone in their place.")
+    ] = False,
+    tune: Annotated[
+        bool, typer.Option(help="Write kernels in several ways, and time them on this machine.")
+    ] = False,
     cpp: Annotated[
         Path | None,
         typer.Option(help="A folder for readable C++ of the model, and its kernels' object code."),
@@ -238,6 +244,7 @@ def package(
             dynamic_shapes=defined.get("dynamic_shapes"),
             processors=processor or (),
             store_weights=weights,
+            options={"freeze": freeze, "tune": tune},
             cpp=cpp or "",
         )
     except (FusewrightError, ValueError, OSError) as error:

@@ -10,7 +10,6 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -370,13 +369,6 @@ def test_targets_and_checks(target: str, checks: dict[str, Any]) -> None:
     compiled = frozen(model, strict=True, target=target, **checks)
     for _ in range(2):
         assert is_as_exact(compiled, model, torch.randn(2, 3, 12, 12))
-
-
-def test_packages_refuse_it(tmp_path: Path) -> None:
-    x = torch.randn(2, 3, 12, 12)
-    with pytest.raises(ValueError, match=r"leave out options=\{'freeze': True\}"):
-        fusewright.aot_compile(images(), (x,), path=tmp_path / "p", options={"freeze": True})
-    assert not list(tmp_path.iterdir())
 
 
 def test_gradients_are_told_of() -> None:

@@ -13,7 +13,7 @@ from fusewright.aot import recurrent as _recurrent  # noqa: F401
 from fusewright.aot.autograd import aot_autograd, aot_function, aot_module
 from fusewright.aot.control_flow import ControlFlowCall
 from fusewright.aot.eager_calls import EagerCall
-from fusewright.aot.freezing import freeze, weights_of
+from fusewright.aot.freezing import FrozenGraph, freeze, weights_of
 from fusewright.aot.graph import AtenGraph
 from fusewright.aot.interpret import interpreter
 from fusewright.aot.joint import JointGraph
@@ -37,6 +37,7 @@ __all__ = [
     "AtenGraph",
     "ControlFlowCall",
     "EagerCall",
+    "FrozenGraph",
     "JointGraph",
     "LoopCall",
     "Partition",

@@ -48,6 +48,10 @@ SMALL: Final = 1 << 16
 """Bytes of a value that is never too large."""
 
 
+Packing = tuple[Any, ...]
+"""The arguments of `pack_convolution_weight` behind the weight."""
+
+
 @record(kw_only=True)
 class FrozenGraph:
     """A graph without what it computes of its frozen inputs, and that."""
@@ -71,6 +75,21 @@ class FrozenGraph:
         size = f"{self.bytes / 2**20:.1f} MiB"
         count = len(self.prepare.outputs)
         return f"{count} tensors, computed of {len(self.positions)} weights, {size}"
+
+    def unpacked(self) -> tuple[AtenGraph, tuple[Packing | None, ...]]:
+        """`prepare` without its last steps, which pack weights as this processor wants them: all of
+        its results are plain tensors. And of each result, how it is packed then.
+        """
+        outputs: list[Any] = []
+        packings: list[Packing | None] = []
+        for output in self.prepare.outputs:
+            is_packed = output.target is pack_convolution_weight
+            outputs.append(output.args[0] if is_packed else output)
+            packings.append(tuple(output.args[1:]) if is_packed else None)
+        needed = ancestors(outputs)
+        nodes = [node for node in self.prepare.graph.nodes if node in needed]
+        graph = subgraph(nodes, self.prepare.placeholders, outputs)
+        return AtenGraph(graph=graph, constants=self.prepare.constants), tuple(packings)
 
     def call(self, run: Call, *, refuses: bool) -> Call:
         """`run`, which takes the graph's inputs, with the frozen values added. `refuses`: a weight

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +12,7 @@ from typing import Any
 import torch
 
 from fusewright import __version__
-from fusewright.aot import AtenGraph, trace_inference
+from fusewright.aot import AtenGraph, freeze, trace_inference, weights_of
 from fusewright.config import Options
 from fusewright.context import COLLECTOR_PAUSE, CompileContext
 from fusewright.errors import Location, PackageRefused, Unsupported
@@ -21,14 +20,17 @@ from fusewright.exported import names_of_tensors
 from fusewright.ir.forms import blocks_of, print_lines
 from fusewright.ir.kernel import Kernel, TritonFacts
 from fusewright.ir.lines import CallProgram, CallUserTriton, DefineDevice, DefineKernel, Line
+from fusewright.lower import may_lie_anyhow
 from fusewright.packages.calls import EntryPoint, PackagedCall
 from fusewright.packages.constants import constant_row
 from fusewright.packages.container import Section, write_package
 from fusewright.packages.cpp_source import write_source
+from fusewright.packages.frozen_values import FrozenValues
 from fusewright.packages.gpu_kernels import section_of
 from fusewright.packages.processors import LEVELS, best_level, machine_name
 from fusewright.packages.standalone import NotStandalone, standalone_section
 from fusewright.packages.structure import CannotDescribe
+from fusewright.packages.tensors import memory_of, tensor_row
 from fusewright.pipeline import GeneratedCode, generate_code
 from fusewright.runtime import compile_pool
 from fusewright.runtime.cuda import (
@@ -39,7 +41,6 @@ from fusewright.runtime.cuda import (
     widths_of,
 )
 from fusewright.runtime.cuda_driver import architecture_of
-from fusewright.runtime.layouts import length_of
 from fusewright.runtime.llvm_engine import object_code
 from fusewright.runtime.native_plan import NativePlan
 from fusewright.runtime.targets import source_of
@@ -68,6 +69,8 @@ def aot_compile(
     `dynamic_shapes` says so, as `compile` takes it; all else is as it was in this call. It computes
     no gradients. `entry_points`: further functions by name, say another method of the module, which
     share its weights. `store_weights`: False leaves them out; they are given when it is loaded.
+    `options`: as those of `compile`; of these, freeze stores what is computed of weights alone in
+    place of the weights, and tune times kernels on this machine.
     `processors`: levels of processors to compile for, of avx512, avx2 and scalar, and kinds of GPUs
     such as sm_90; this machine's by default. `key`: signs the package. `cpp`: a folder to which
     readable C++ of each entry point is written, with its kernels' object code; both are for the
@@ -92,8 +95,11 @@ def aot_compile(
         elif name not in LEVELS:
             names = ", ".join(LEVELS)
             raise ValueError(f"processors are among {names}, and of GPUs sm_90, not {name!r}")
-    if (options or {}).get("freeze"):
-        raise ValueError("a package holds weights as they are: leave out options={'freeze': True}")
+    if (options or {}).get("freeze") and not store_weights:
+        raise ValueError(
+            "a frozen package stores what it has computed of its weights: leave out "
+            "store_weights=False, or options={'freeze': True}"
+        )
     first = EntryPoint(target, args, kwargs, dynamic_shapes)
     levels = [name for name in LEVELS if name in chosen] or [best_level()]
     builder = _Builder(dict(options or {}), levels, sorted(gpus), Path(cpp) if cpp else None)
@@ -131,6 +137,9 @@ class _Builder:
         """By entry point and level, its plan as data."""
 
         self._weights: dict[str, torch.Tensor] = {}
+        self._frozen: dict[str, None] = {}
+        """Names of weights of which values were computed in their place."""
+
         self._gpu_kernels: dict[tuple[str, str], TritonSource] = {}
         """By entry point and name, the kernels for GPUs."""
 
@@ -149,20 +158,23 @@ class _Builder:
             "gpus": self._architectures,
             "devices": self._gpus_named(),
             "levels": [{"name": name, "features": LEVELS[name]} for name in self._levels],
-            "weights": [_tensor_row(name, weight) for name, weight in self._weights.items()],
+            "weights": [tensor_row(name, weight) for name, weight in self._weights.items()],
+            "frozen": [*self._frozen],
             "entries": self._entries,
         }
 
     def _gpus_named(self) -> list[str]:
         """The GPUs that arguments, weights and plans name."""
-        leaves = [leaf for entry in self._entries.values() for leaf in entry["leaves"]]
+        rows = [
+            row for entry in self._entries.values() for row in (*entry["leaves"], *entry["frozen"])
+        ]
         named = [str(weight.device) for weight in self._weights.values()]
-        named += [leaf["device"] for leaf in leaves]
+        named += [row["device"] for row in rows]
         return sorted({*named, *self._devices} - {"cpu", "meta"})
 
     def stored_weights(self) -> list[tuple[str, Section]]:
         """Sections of the weights."""
-        return [(f"weight.{name}", _memory_of(weight)) for name, weight in self._weights.items()]
+        return [(f"weight.{name}", memory_of(weight)) for name, weight in self._weights.items()]
 
     def gpu_sections(self) -> list[tuple[str, Section]]:
         """Machine code of the kernels for GPUs. Raises: GpuKernelFailed."""
@@ -207,6 +219,7 @@ class _Builder:
             if number not in self._names
         )  # fmt: skip
         graph: AtenGraph | None = None
+        frozen: FrozenValues | None = None
         best: tuple[GeneratedCode, bytes] | None = None
         for level in self._levels:
             own = {"kernel_target": level, "multi_kernel": "off"}  # A package times nothing.
@@ -215,27 +228,52 @@ class _Builder:
             if graph is None:
                 graph = trace_inference(call.capture.graph_module, call.capture.inputs, context)
                 _refuse_effects(graph, call.place)
-            code = generate_code(graph, context, is_whole=True)
+                frozen = self._frozen_values(name, call, graph) if options.freeze else None
+            rest = graph if frozen is None else frozen.graph
+            code = generate_code(rest, context, is_whole=True)
             objects = self._add_code(name, level, code, call.place)
             best = best or (code, objects)
         assert graph is not None and best is not None
         call.assume_no_more()
         described = call.described(graph, self._weight)
+        described = described if frozen is None else frozen.added_to(described)
         self._entries[name] = {**described, "constants": self._constants(name, code)}
+        inputs = [place for entry in self._entries.values() for place in entry["inputs"]]
+        read = {source for kind, source in inputs if kind == "weight"}
+        self._weights = {name: self._weights[name] for name in self._weights if name in read}
         if self._cpp is not None:
             write_source(self._cpp, name, *best, described, call.place)
 
+    def _frozen_values(
+        self, entry: str, call: PackagedCall, graph: AtenGraph
+    ) -> FrozenValues | None:
+        """What the graph computes of weights alone, which it does no more then."""
+        weights = weights_of(call.capture.graph_module, call.capture.inputs)
+        frozen = freeze(graph, weights, layouts_are_free=may_lie_anyhow(graph.graph))
+        if frozen is None:
+            return None
+        values = FrozenValues.of(frozen, call.tensors)
+        self.sections += values.sections(entry)
+        for position in frozen.positions:
+            tensor = call.tensors[position]
+            assert tensor is not None
+            self._frozen[self._name_of(tensor)] = None
+        return values
+
     def _weight(self, tensor: torch.Tensor) -> str:
-        """The name of a tensor that is no argument."""
-        name = self._names.setdefault(id(tensor), f"tensor_{len(self._weights)}")
+        """The name of a tensor that is no argument, which is kept."""
+        name = self._name_of(tensor)
         self._weights[name] = tensor.detach()
         return name
+
+    def _name_of(self, tensor: torch.Tensor) -> str:
+        return self._names.setdefault(id(tensor), f"tensor_{len(self._names)}")
 
     def _constants(self, name: str, code: GeneratedCode) -> list[dict[str, Any]]:
         rows = []
         for constant, tensor in code.constants.items():
-            rows.append(_tensor_row(constant, tensor))
-            self.sections.append((f"{name}.constant.{constant}", _memory_of(tensor)))
+            rows.append(tensor_row(constant, tensor))
+            self.sections.append((f"{name}.constant.{constant}", memory_of(tensor)))
         return rows
 
     def _add_code(self, entry: str, level: str, code: GeneratedCode, place: Location) -> bytes:
@@ -316,29 +354,3 @@ def _refuse_lines(lines: Sequence[Line], place: Location) -> None:
             raise Unsupported(what, place, "leave its launch out of the packaged function")
         for block in blocks_of(line):
             _refuse_lines(block.lines, place)
-
-
-def _tensor_row(name: str, tensor: torch.Tensor) -> dict[str, Any]:
-    if tensor.device.type not in ("cpu", "cuda") or tensor.layout is not torch.strided:
-        what = f"a package holds plain tensors on the CPU and GPUs, not {tensor.device}"
-        raise PackageRefused(name, what)
-    return {
-        "name": name,
-        "dtype": str(tensor.dtype).removeprefix("torch."),
-        "device": str(tensor.device),
-        "size": list(tensor.shape),
-        "stride": list(tensor.stride()),
-    }
-
-
-def _memory_of(tensor: torch.Tensor) -> memoryview:
-    """The bytes from a tensor's first element to its last."""
-    if tensor.numel() == 0:
-        return memoryview(b"")
-    length = length_of(tensor)
-    size = length * tensor.element_size()
-    if tensor.device.type != "cpu":
-        tensor = tensor.as_strided((length,), (1,)).cpu()
-    memory = (ctypes.c_char * size).from_address(tensor.data_ptr())
-    memory._tensor = tensor  # type: ignore[attr-defined]  # keeps it
-    return memoryview(memory).cast("B")

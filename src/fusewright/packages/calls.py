@@ -54,17 +54,29 @@ class PackagedCall:
         self._args, self._kwargs = map_tree(_own_tensor, given)
         function, arguments, keywords = root_call(self.target, self._args, self._kwargs)
         self.place = place_of(self.target, function)
+        self._signature = self._read_signature()
         self._refuse_training(given)
         bound = inspect.signature(function).bind(*arguments, **keywords)
         bound.apply_defaults()
         self._locals = bound.arguments
         self.capture = self._captured(function, Options.from_user(options), entry.dynamic_shapes)
         self._shapes: ShapeGuard | None = None
-        self._tensors = self._tensors_read()
+        self.tensors = self._tensors_read()
         self._fakes = {id(value.object): value.fake for value in self.capture.machine.inputs}
         """By the identity of a tensor, what stands for it in the graph: its sizes are symbols."""
 
         self._parameters: list[tuple[inspect.Parameter, Description | None]] = []
+
+    def _read_signature(self) -> inspect.Signature:
+        """The parameters of the function, or of the module's `forward`."""
+        module = self.target
+        try:
+            return inspect.signature(
+                module.forward if isinstance(module, torch.nn.Module) else module
+            )
+        except ValueError:
+            what = f"the parameters of {module!r}, which is written in C, have no names"
+            raise Unsupported(what, None, "package a function that calls it") from None
 
     def _refuse_training(self, given: Any) -> None:
         module = getattr(self.target, "__self__", self.target)
@@ -116,9 +128,7 @@ class PackagedCall:
         """Each parameter of the target with the structure of its argument; None for one that no
         package holds, which may not be given later.
         """
-        module = self.target
-        described = module.forward if isinstance(module, torch.nn.Module) else module
-        signature = inspect.signature(described)
+        signature = self._signature
         bound = signature.bind(*self._args, **self._kwargs)
         passed = set(bound.arguments)
         bound.apply_defaults()
@@ -176,6 +186,7 @@ class PackagedCall:
             "parameters": parameters,
             "leaves": [self._leaf_row(leaf) for leaf in self.leaves],
             "inputs": inputs,
+            "frozen": [],
             "sizes": self._sizes(names_of_leaves(parameters)),
             **self._results(graph, inputs),
         }
@@ -184,7 +195,7 @@ class PackagedCall:
         """The inputs of the plan, in order: a weight, an argument's leaf, or a size by symbol."""
         inputs: list[list[Any]] = []
         positions = {id(leaf): number for number, leaf in enumerate(self.leaves)}
-        for example, tensor in zip(self.capture.inputs, self._tensors, strict=True):
+        for example, tensor in zip(self.capture.inputs, self.tensors, strict=True):
             if tensor is None:
                 (symbol,) = index_of(example).free()
                 inputs.append(["number", symbol.name])
@@ -282,7 +293,7 @@ class PackagedCall:
             if value is leaf or value is self._stand_in(leaf):
                 return ["leaf", number]
         for position, (kind, _) in enumerate(inputs):
-            if kind == "weight" and value is self._tensors[position]:
+            if kind == "weight" and value is self.tensors[position]:
                 return ["weight", position]
         return None
 

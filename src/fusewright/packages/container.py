@@ -30,7 +30,7 @@ from fusewright.native import checksum
 from fusewright.records import record
 
 MAGIC: Final = b"fusewright pkg"
-FORMAT: Final = 2
+FORMAT: Final = 3
 ALIGNMENT: Final = 64
 
 _HEAD: Final = struct.Struct("<14sHQQ32s")

@@ -20,6 +20,7 @@ from fusewright.packages.gpu_kernels import PackagedKernel, check_gpus
 from fusewright.packages.processors import machine_name
 from fusewright.packages.sizes import HOLDS, evaluate
 from fusewright.packages.structure import leaves_of, match, names_of_leaves, rebuild, torch_constant
+from fusewright.packages.tensors import stored_tensor
 from fusewright.records import record
 from fusewright.runtime.layouts import length_of, write_into
 from fusewright.torch_version import version_of
@@ -58,18 +59,18 @@ class Entry:
         self._writes = _Writes(entry, self._leaves) if entry["writes"] else None
         self._structure = entry["structure"]
         self._plan = package._plan(name, entry)
+        self._frozen = package._frozen_values(name, entry)
         self._fill(package.weights)
 
     def _fill(self, weights: Mapping[str, torch.Tensor]) -> None:
         """Take these weights from now on."""
         inputs = self._entry["inputs"]
-        self._inputs: list[Any] = [
-            weights[source] if kind == "weight" else None for kind, source in inputs
-        ]
+        tensors = {"weight": weights, "frozen": self._frozen}
+        self._inputs: list[Any] = [tensors.get(kind, {}).get(source) for kind, source in inputs]
         self._moving = [
             (position, kind == "number", source)
             for position, (kind, source) in enumerate(inputs)
-            if kind != "weight"
+            if kind in ("leaf", "number")
         ]
 
     def __repr__(self) -> str:
@@ -358,15 +359,40 @@ class Package:
     def use_weights(self, weights: Weights) -> None:
         """Run on these weights from now on, a module's or a mapping by name; they are shared, not
         copied, and those that are not among them stay. PackageRefused: one has another type, size,
-        stride or device.
+        stride or device, or was frozen.
         """
-        named = _named(weights)
+        named = self._named(weights)
         for row in self.manifest["weights"]:
             name = row["name"]
             if name in named:
                 self.weights[name] = self._fitting(row, named[name])
         for entry in self.entries.values():
             entry._fill(self.weights)
+
+    def _named(self, weights: Weights) -> dict[str, torch.Tensor]:
+        """Weights by name. PackageRefused: one is stored as what was computed of it."""
+        named = dict(weights) if not isinstance(weights, torch.nn.Module) else _state_of(weights)
+        for name in self.manifest["frozen"]:
+            if name in named:
+                raise PackageRefused(
+                    str(self.path),
+                    f"its weight {name} was frozen: it holds what was computed of it. Make another "
+                    "package of these weights, or one without options={'freeze': True}",
+                )
+        return named
+
+    def _frozen_values(self, name: str, entry: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+        """By name, the values that are stored in place of weights, packed for this processor."""
+        values = {}
+        for row in entry["frozen"]:
+            value = stored_tensor(self._file, row, f"{name}.frozen.{row['name']}")
+            if row["packing"] is not None:
+                if torch_compat.PACKED_CONVOLUTION is None:
+                    what = "it calls oneDNN, which this torch was built without"
+                    raise PackageRefused(str(self.path), what)
+                value = torch_compat.pack_convolution_weight(value, *row["packing"])
+            values[row["name"]] = value
+        return values
 
     def _fitting(self, row: Mapping[str, Any], tensor: torch.Tensor) -> torch.Tensor:
         expected = (
@@ -406,7 +432,7 @@ class Package:
                     address, kernel["tensors"], kernel["sizes"], kernel["name"], machine_code
                 )
         tensors = {
-            row["name"]: _stored(self._file, row, f"{name}.constant.{row['name']}")
+            row["name"]: stored_tensor(self._file, row, f"{name}.constant.{row['name']}")
             for row in entry["constants"]
         }
         return _call_plan(code, kernels, tensors, f"{self.path}/{name}")
@@ -455,13 +481,13 @@ def load(
     package = Package(
         path=file.path, manifest=manifest, weights={}, entries={}, _file=file, _level=level
     )
-    named = {} if weights is None else _named(weights)
+    named = {} if weights is None else package._named(weights)
     for row in manifest["weights"]:
         name = row["name"]
         if name in named:
             package.weights[name] = package._fitting(row, named[name])
         elif f"weight.{name}" in file.places:
-            package.weights[name] = _stored(file, row, f"weight.{name}")
+            package.weights[name] = stored_tensor(file, row, f"weight.{name}")
         else:
             raise PackageRefused(
                 str(file.path), f"its weight {name} is not stored in it: pass weights=…"
@@ -488,20 +514,6 @@ def _checked(file: PackageFile) -> str:
     raise PackageRefused(path, f"this processor lacks {', '.join(lacking)}, which it needs")
 
 
-def _named(weights: Weights) -> dict[str, torch.Tensor]:
-    if not isinstance(weights, torch.nn.Module):
-        return dict(weights)
-    named = [*weights.named_parameters(remove_duplicate=False)]
-    return dict(named) | dict(weights.named_buffers(remove_duplicate=False))
-
-
-def _stored(file: PackageFile, row: Mapping[str, Any], section: str) -> torch.Tensor:
-    """A tensor in the memory that the file is mapped to, or on its GPU."""
-    dtype = torch_constant("dtype", row["dtype"])
-    device = torch.device(row["device"])
-    offset, size = file.places[section]
-    if size == 0:
-        return torch.empty_strided(row["size"], row["stride"], dtype=dtype, device=device)
-    count = size // dtype.itemsize
-    memory = torch.frombuffer(file.memory, dtype=dtype, count=count, offset=offset)
-    return memory.to(device).as_strided(row["size"], row["stride"])
+def _state_of(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    named = [*module.named_parameters(remove_duplicate=False)]
+    return dict(named) | dict(module.named_buffers(remove_duplicate=False))

@@ -200,6 +200,8 @@ class _Translator:
                     self.inputs.append((1, self._weight(f"weight.{source}", rows[source])))
                 case "number":
                     self.inputs.append((2, symbols.index(source)))
+                case _:
+                    raise NotStandalone(f"it takes an input that is {kind}")
         self._constants = {row["name"]: row for row in entry["constants"]}
         self._name = name
         self._collections: dict[int, list[int]] = {}

@@ -69,7 +69,7 @@ static bool check_head(Reader *reader)
     uint64_t table = word_at(memory + 16), size = word_at(memory + 24);
     if (memcmp(memory, "fusewright pkg", MAGIC_BYTES) != 0) {
         package_fail(reader, "it is no package");
-    } else if (memory[14] != 2 || memory[15] != 0) {
+    } else if (memory[14] != 3 || memory[15] != 0) {
         package_fail(reader, "it is of another format");
     } else if (size != package->size || table > size - TABLE_BEGIN) {
         package_fail(reader, "it was cut off");
