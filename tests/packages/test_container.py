@@ -130,3 +130,46 @@ def test_a_folder_without_permission_is_left_alone() -> None:
         assert done.stdout == f"PermissionError {errno.EACCES}\n"
         assert os.listdir(folder) == ["p"] and (folder / "p").read_text() == "old"
         folder.chmod(0o700)
+
+
+def in_folder(tmp_path: Path, key: bytes = b"") -> Path:
+    """A package in a folder of its own."""
+    (tmp_path / "inner").mkdir()
+    return written(tmp_path / "inner" / "p", key)
+
+
+def test_what_every_user_may_write_to_is_refused(tmp_path: Path) -> None:
+    path = in_folder(tmp_path)
+    path.chmod(0o666)
+    with pytest.raises(PackageRefused, match=r"every user may write to it: .*chmod o-w"):
+        read_package(path, b"")
+    path.chmod(0o664)  # A group is of the owner's choice.
+    path.parent.chmod(0o775)
+    assert bytes(read_package(path, b"").section("first")) == b"abc"
+    path.parent.chmod(0o777)
+    words = f"every user may put a package there, in {path.parent}"
+    with pytest.raises(PackageRefused, match=words):
+        read_package(path, b"")
+    (tmp_path / "link").symlink_to(path)
+    with pytest.raises(PackageRefused, match=words):
+        read_package(tmp_path / "link", b"")
+
+
+def test_a_signed_package_may_lie_anywhere(tmp_path: Path) -> None:
+    path = in_folder(tmp_path, b"key")
+    path.parent.chmod(0o777)
+    assert bytes(read_package(path, b"key").section("first")) == b"abc"
+
+
+def test_files_of_others_in_a_sticky_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = in_folder(tmp_path)
+    path.parent.chmod(0o1777)
+    assert bytes(read_package(path, b"").section("first")) == b"abc"
+    if os.getuid() == 0:
+        os.chown(path, 12345, 12345)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    with pytest.raises(PackageRefused, match="every user may put a package there"):
+        read_package(path, b"")

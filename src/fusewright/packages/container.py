@@ -19,6 +19,7 @@ import hmac
 import json
 import mmap
 import os
+import stat
 import struct
 import tempfile
 from collections.abc import Iterable, Mapping
@@ -137,7 +138,10 @@ def read_package(path: Path, key: bytes) -> PackageFile:
     Raises: PackageRefused; OSError, where there is no such file.
     """
     with path.open("rb") as stream:
-        size = os.fstat(stream.fileno()).st_size
+        status = os.fstat(stream.fileno())
+        if not key:
+            _check_writers(path, status)
+        size = status.st_size
         if size < _BEGIN:
             raise PackageRefused(str(path), "it is no package, or was cut off")
         memory = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_COPY)
@@ -167,6 +171,22 @@ def read_package(path: Path, key: bytes) -> PackageFile:
     if begin != size:
         raise PackageRefused(str(path), "its sections do not fill it")
     return file
+
+
+def _check_writers(path: Path, status: os.stat_result) -> None:
+    """PackageRefused: any user of this machine may have put another file there, whose code would
+    run as this user. In a sticky folder, such as /tmp, only a file's owner may: this user or root.
+    """
+    remedy = "take that right away (chmod o-w), or sign the package and pass its key"
+    if status.st_mode & stat.S_IWOTH:
+        raise PackageRefused(str(path), f"every user may write to it: {remedy}")
+    for folder in {path.absolute().parent, path.resolve().parent}:
+        of_folder = folder.stat()
+        is_safe = of_folder.st_mode & stat.S_ISVTX and status.st_uid in (0, os.geteuid())
+        if of_folder.st_mode & stat.S_IWOTH and not is_safe:
+            raise PackageRefused(
+                str(path), f"every user may put a package there, in {folder}: {remedy}"
+            )
 
 
 def _check_signature(path: Path, key: bytes, table: bytes, signature: bytes) -> None:
