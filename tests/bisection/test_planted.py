@@ -14,7 +14,7 @@ import torch
 from torch import fx
 
 import fusewright
-from fusewright import compiler, pipeline
+from fusewright import compiler, generation, plans
 from fusewright.aot import COMPILER_DECOMPOSITIONS, rematerialization
 from fusewright.aot import trace as trace_module
 from fusewright.bisection import FirstFailure
@@ -233,9 +233,9 @@ def in_lines(edit: Callable[[tuple[Any, ...]], tuple[Any, ...]]) -> Callable[[Pa
     """`edit` changes the lines around the kernels, unverified."""
 
     def plant(patch: Patch) -> None:
-        real = pipeline.plan_memory
-        patch.setattr(pipeline, "plan_memory", lambda *given: edit(real(*given)))
-        patch.setattr(pipeline, "verify_lines", lambda lines: None)
+        real = generation.plan_memory
+        patch.setattr(generation, "plan_memory", lambda *given: edit(real(*given)))
+        patch.setattr(generation, "verify_lines", lambda lines: None)
 
     return plant
 
@@ -247,8 +247,8 @@ def without_last_launch(lines: tuple[Any, ...]) -> tuple[Any, ...]:
 
 def in_plan(edit: Callable[[Any], Any]) -> Callable[[Patch], None]:
     def plant(patch: Patch) -> None:
-        real = pipeline.pack_native
-        patch.setattr(pipeline, "pack_native", lambda *given: edit(real(*given)))
+        real = plans.pack_native
+        patch.setattr(plans, "pack_native", lambda *given: edit(real(*given)))
 
     return plant
 

@@ -31,7 +31,7 @@ import pytest
 import torch
 
 import fusewright
-from fusewright import pipeline
+from fusewright import generation, pipeline, plans
 from fusewright.capture import frame_capture
 from fusewright.errors import FusewrightError
 from fusewright.runtime import llvm_engine
@@ -56,18 +56,18 @@ STAGES: dict[str, Stage] = {
     "capture": Stage(frame_capture, "_trace"),
     "aot": Stage(pipeline, "trace_training"),
     "partition": Stage(pipeline, "min_cut_rematerialization_partition"),
-    "lower": Stage(pipeline, "lower"),
-    "schedule": Stage(pipeline, "fuse"),
-    "kernels": Stage(pipeline, "define_kernels"),
-    "wrapper": Stage(pipeline, "generate_lines"),
-    "emit": Stage(pipeline, "emit_module"),
+    "lower": Stage(generation, "lower"),
+    "schedule": Stage(generation, "fuse"),
+    "kernels": Stage(generation, "define_kernels"),
+    "wrapper": Stage(generation, "generate_lines"),
+    "emit": Stage(generation, "emit_module"),
     "load": Stage(pipeline, "load_module"),
     "machine code": Stage(llvm_engine.MachineCodeCompiler, "object_code"),
     "keep machine code": Stage(KeptFiles, "write"),
-    "native plan": Stage(pipeline, "load_plan"),
-    "lower backward": Stage(pipeline, "lower", 2),
+    "native plan": Stage(plans, "load_plan"),
+    "lower backward": Stage(generation, "lower", 2),
     "machine code of backward": Stage(llvm_engine.MachineCodeCompiler, "object_code", 2),
-    "native plan of backward": Stage(pipeline, "load_plan", 2),
+    "native plan of backward": Stage(plans, "load_plan", 2),
 }
 
 

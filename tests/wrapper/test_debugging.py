@@ -161,10 +161,10 @@ def test_checks_let_right_programs_be(target: str) -> None:
 
 OUT_OF_BOUNDS = """
 import torch, fusewright
-from fusewright import pipeline
+from fusewright import generation
 from fusewright.records import replace
 
-define = pipeline.define_kernels
+define = generation.define_kernels
 
 def planted(*arguments, **keywords):
     kernels = define(*arguments, **keywords)
@@ -183,7 +183,7 @@ def planted(*arguments, **keywords):
         return replace(kernel, source=kernel.source[:first] + bad + kernel.source[first:])
     return replace(kernels, definitions=tuple(map(changed, kernels.definitions)))
 
-pipeline.define_kernels = planted
+generation.define_kernels = planted
 
 def f(x):
     y = (x + 1) @ x.t()

@@ -5,7 +5,7 @@ behind it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import fx
@@ -16,10 +16,12 @@ from fusewright.backends.shape_environment import EnvironmentSizes
 from fusewright.config import Options
 from fusewright.context import CompileContext, FusedBackend
 from fusewright.errors import BackendCompilerFailed, RaisesInBackward
-from fusewright.kernels import KernelLanguage
 from fusewright.pipeline import compile_graph, stage_failure, warn_of_eager
 from fusewright.records import record
 from fusewright.runtime.targets import register_loader
+
+if TYPE_CHECKING:  # It brings all kernels along.
+    from fusewright.kernels import KernelLanguage
 
 
 def fusewright(

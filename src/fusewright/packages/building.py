@@ -17,6 +17,7 @@ from fusewright.config import Options
 from fusewright.context import COLLECTOR_PAUSE, CompileContext
 from fusewright.errors import Location, PackageRefused, Unsupported
 from fusewright.exported import names_of_tensors
+from fusewright.generation import GeneratedCode, generate_code
 from fusewright.ir.forms import blocks_of, print_lines
 from fusewright.ir.kernel import Kernel, TritonFacts
 from fusewright.ir.lines import CallProgram, CallUserTriton, DefineDevice, DefineKernel, Line
@@ -31,7 +32,6 @@ from fusewright.packages.processors import LEVELS, best_level, machine_name
 from fusewright.packages.standalone import NotStandalone, standalone_section
 from fusewright.packages.structure import CannotDescribe
 from fusewright.packages.tensors import memory_of, tensor_row
-from fusewright.pipeline import GeneratedCode, generate_code
 from fusewright.runtime import compile_pool
 from fusewright.runtime.cuda import (
     LETTERS,

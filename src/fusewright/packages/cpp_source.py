@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from fusewright.errors import Location, Unsupported
+from fusewright.generation import GeneratedCode
 from fusewright.packages.structure import names_of_leaves
-from fusewright.pipeline import GeneratedCode
 from fusewright.wrapper.cpp import NoCpp, emit_cpp
 
 
