@@ -146,6 +146,11 @@ def test_sums_are_judged_by_what_is_summed() -> None:
         (large + "return (x0.sum(0),)", lambda f, x: (f(x)[0] + 2,)),
         (large + "return (x0.std(),)", lambda f, x: (f(x)[0] * torch.inf,)),
         ("return ((x0 * 0).amax(0),)", lambda f, x: (-f(x)[0],)),
+        (
+            "x = torch.full((2, 3), 2**63 - 1)\nx[1] = -3 - x[0]\n"
+            "return (x.sum(0, dtype=torch.float32),)",
+            lambda f, x: (f(x)[0] + 3,),
+        ),
     ]
     for body, fault in cases:
         assert found(program(body), fault) == set()
@@ -182,6 +187,14 @@ def test_rounding_stays_in_the_range_of_an_operator() -> None:
     """A loss that refuses numbers beyond 1 is judged all the same."""
     loss = "x0.fill_(40)\ns = x0.sigmoid()\nF.binary_cross_entropy(s, s)\nreturn (x0 / 3 - x0 / 3,)"
     assert found(program(loss), lambda f, x: (f(x)[0] + 1e-8,)) == set()
+
+
+def test_numbers_of_few_digits_meet_poles() -> None:
+    """A unit of rounding from -11.5, `mvlgamma` is infinite; 40 units away it is not."""
+    for value, kinds in ((-11.4375, set()), (-11.25, {"wrong_value"})):
+        body = f"return (torch.mvlgamma(torch.full((3,), {value}, dtype=torch.float32), 2),)"
+        body = body if kinds else body.replace("float32", "bfloat16")
+        assert found(program(body), lambda f, x: (f(x)[0] * 0 - torch.inf,)) == kinds
 
 
 def test_parts_of_complex_numbers_are_judged_one_by_one() -> None:

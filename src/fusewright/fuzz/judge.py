@@ -97,6 +97,11 @@ UNSIGNED: Final = NORMALISATIONS | frozenset(
 vectors another one than the last elements of a row, and its reductions in an order of their own.
 """
 
+POLES: Final = {"lgamma": 1, "digamma": 1, "polygamma": 1, "mvlgamma": 2}
+"""Operators that are infinite at integers of 0 and below, or at multiples of a half: what part of 1
+lies between two poles. Numbers of few digits meet them, and numbers with noise never do.
+"""
+
 SIGNS: Final = frozenset(str.split("signbit copysign"))
 """Operators that show the sign of a NaN, which means nothing."""
 
@@ -135,8 +140,11 @@ class _Noise(TorchDispatchMode):
         name = function.overloadpacket.__name__
         if name in SUMS or name in SQUARES:
             count = 1 if name in NORMALISATIONS else len(args)  # statistics are written to
-            summed = [self._summands(arg, name in SQUARES) for arg in args[:count]]
+            dtype = (kwargs or {}).get("dtype")
+            summed = [self._summands(arg, name in SQUARES, dtype) for arg in args[:count]]
             args = [*summed, *args[count:]]
+        if name in POLES:
+            args = [self._at_poles(arg, POLES[name]) for arg in args]
         if name in SIGNS:
             args = [self._with_any_nan(arg) for arg in args]
         result = function(*args, **(kwargs or {}))
@@ -167,8 +175,12 @@ class _Noise(TorchDispatchMode):
             result.clamp_(-1, 1)
         return result
 
-    def _summands(self, value: Any, squared: bool) -> Any:
-        """An argument of a sum with noise on each element."""
+    def _summands(self, value: Any, squared: bool, dtype: torch.dtype | None) -> Any:
+        """An argument of a sum with noise on each element; `dtype`: the one that sums are in, if it
+        is another.
+        """
+        if isinstance(value, torch.Tensor) and dtype == torch.float64 and not value.is_complex():
+            value = value.double()
         if not isinstance(value, torch.Tensor) or value.dtype != torch.float64:
             return value
         if not value.numel() or not value.data_ptr():
@@ -180,6 +192,14 @@ class _Noise(TorchDispatchMode):
             return value
         bound = math.inf if self._seed % 3 == 1 else limit / value.numel()
         return torch.where(large, value.sign() * bound, value)
+
+    def _at_poles(self, value: Any, per_one: int) -> Any:
+        """An argument of which elements near a pole are at it, in some runs."""
+        if not isinstance(value, torch.Tensor) or self._seed % 3 or not value.is_floating_point():
+            return value
+        pole = (value * per_one).round() / per_one
+        is_near = (pole <= 0.5) & ((value - pole).abs() <= self._size * value.abs())
+        return torch.where(is_near, pole, value)
 
     def _noise(self, shape: Sequence[int]) -> torch.Tensor:
         """Numbers between -size and size."""
