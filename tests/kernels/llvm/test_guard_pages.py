@@ -27,3 +27,17 @@ def test_half_a_register_under_a_condition(target: str, edge: int) -> None:
     x = torch.arange(4 * 4 * edge).view(4, 4, edge)
     with guarded(target):
         run_program(lambda x: torch.gradient(x, dim=(0, 1), edge_order=2), x, target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int16, torch.int32, torch.int64, torch.float32])
+def test_a_part_of_a_register_that_is_selected_by_its_own_mask(
+    target: str, dtype: torch.dtype
+) -> None:
+    """Rows of two tensors, one below the other, whose elements are the lanes: of the second, the
+    lanes before its first row are not to be touched.
+    """
+    with guarded(target):
+        for rows in (1, 2, 3, 4, 5, 7):
+            x = torch.ones(2, rows, dtype=dtype)
+            run_program(lambda x: torch.cat([x.t().abs(), x.t()]).argmax(-1).sign(), x, target)

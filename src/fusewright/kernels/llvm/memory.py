@@ -9,12 +9,20 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from fusewright.ir.dtype import DType
 from fusewright.ir.index import Index
 from fusewright.kernels.llvm import indexing
 from fusewright.kernels.llvm.builder import Register, VectorType
 from fusewright.kernels.llvm.scope import POINTER, Scope, any_lane
 from fusewright.kernels.llvm.storage import MEMORY, REGISTER, from_memory, to_memory
+
+BYTES_OF_AVX512: Final = 64
+"""The width of vectors of processors that have registers for masks."""
+
+LANES_OF_MASKS: Final = (8, 16, 32, 64)
+"""Lanes of masks that have such a register to themselves."""
 
 
 def load(
@@ -97,7 +105,19 @@ def _of_lanes_inside(scope: Scope, mask: Register, kind: VectorType) -> tuple[Re
     lanes = min(kind.lanes, 1 << max(inside - 1, 1).bit_length())
     if lanes == kind.lanes:
         return mask, kind
+    if scope.target.vector_bytes == BYTES_OF_AVX512 and mask.type.lanes in LANES_OF_MASKS:
+        mask = _unlike_any(scope, mask)
     return scope.b.shuffle(mask, None, range(lanes)), VectorType(kind.element, lanes)
+
+
+def _unlike_any(scope: Scope, mask: Register) -> Register:
+    """`mask` as a register that LLVM takes for another one.
+
+    Where a result is selected by the very mask that it was loaded under, LLVM 22 makes the load an
+    operand of the instruction before the selection, `vinserti32x8` once the lanes are widened. That
+    reads all of its operand, whatever the mask says.
+    """
+    return scope.b.emit(mask.type, f'call {mask.type} asm "", "=^Yk,0"({mask.type} {mask.text})')
 
 
 def _widened(scope: Scope, loaded: Register) -> Register:
