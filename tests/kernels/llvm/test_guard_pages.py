@@ -30,7 +30,7 @@ def test_half_a_register_under_a_condition(target: str, edge: int) -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("dtype", [torch.int8, torch.int16, torch.int32, torch.int64, torch.float32])
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int16, torch.int32, torch.int64])
 def test_a_part_of_a_register_that_is_selected_by_its_own_mask(
     target: str, dtype: torch.dtype
 ) -> None:
