@@ -12,7 +12,7 @@ from tests.gpu.support import CUDA, needs_gpu
 
 pytestmark = needs_gpu
 
-SIZES = [(3 + n % 7, 1 + 97 * (n % 31)) for n in range(120)]
+SIZES = [(3 + n % 7, 1 + 97 * (n % 31)) for n in range(700)]
 
 
 @pytest.mark.parametrize("foreach", [False, True])

@@ -85,22 +85,22 @@ def why_not_launched(kernel: Kernel, architecture: int, folder: Path) -> str | N
         return None
     names = (*(argument.name for argument in kernel.arguments), *kernel.sizes)
     blocks = dict(facts.blocks)
-    signature = dict(zip(names, facts.types, strict=True)) | dict.fromkeys(blocks, "constexpr")
+    parameters = facts.parameters(names)
     try:
         compiled: Any = compile_kernel(
             kernel.source,
-            signature,
+            {**parameters, **dict.fromkeys(blocks, "constexpr")},
             blocks,
             folder,
             architecture=architecture,
             warps=facts.warps,
             debug=facts.checks_bounds,
             name=kernel.name,
-            aligned=len(kernel.arguments),
+            aligned=1 if facts.launches else len(kernel.arguments),
         )
     except Exception as error:
         return f"{type(error).__name__}: {error}"
-    if parameter_count(compiled.asm["ptx"]) < len(names):
+    if parameter_count(compiled.asm["ptx"]) < len(parameters):
         return "parameters are missing in the assembly"
     if "add.s16x2" in compiled.asm["ptx"]:
         return "the assembly packs sums, which NVIDIA's assembler gets wrong"

@@ -47,10 +47,14 @@ class Driver:
     error: int = 0
     launched: list[Launched] = field(default_factory=list)
     contexts: list[int] = field(default_factory=list)
+    writers: set[int] = field(default_factory=set)
+    """Functions that write a table, and do so: address, number of values, values."""
 
     def __post_init__(self) -> None:
         def launch(function: int, *rest: Any) -> int:
             *numbers, stream, parameters, _ = rest
+            if function in self.writers:
+                return self._write_table(function, numbers, stream, parameters)
             slots = [
                 ctypes.cast(parameters[number], ctypes.POINTER(ctypes.c_int64))[0]
                 for number in range(self.parameters)
@@ -72,6 +76,17 @@ class Driver:
 
         self._kept = LAUNCH(launch), GET_CONTEXT(get_context), SET_CONTEXT(set_context)
         ALIVE.append(self._kept)
+
+    def _write_table(self, function: int, numbers: Any, stream: Any, parameters: Any) -> int:
+        address = ctypes.cast(parameters[0], ctypes.POINTER(ctypes.c_uint64))[0]
+        count = ctypes.cast(parameters[1], ctypes.POINTER(ctypes.c_uint32))[0]
+        grid, block = tuple(numbers[:3]), tuple(numbers[3:6])
+        ctypes.memmove(address, parameters[2], 8 * count)
+        slots = [address, count]
+        self.launched.append(
+            Launched(function, grid, block, numbers[6], stream or 0, slots, self.context)
+        )
+        return self.error
 
     @property
     def functions(self) -> tuple[int, int, int]:

@@ -73,6 +73,90 @@ def test_numbers_of_the_cpu_are_given_by_value() -> None:
         mixed(x, torch.empty((), dtype=torch.float64, device="meta"), third, place, 1)
 
 
+WRITER = 0x44
+
+
+def with_table(driver: Driver, count: int, most: int, widths: bytes = b"", **options: Any) -> Any:
+    """A kernel of `count` tensors and a table, which is of two launches; `most`: the values that
+    one launch writes into it.
+    """
+    driver.writers = {WRITER}
+
+    def prepare(device: int, aligned: bool) -> Any:
+        return CONTEXT, FUNCTION + aligned, 128, 0, 1, WRITER, most
+
+    return GpuKernel(
+        *("step", count + 1, "", driver.functions, lambda device: STREAM),
+        *(options.get("prepare", prepare), options.get("eager", print), widths),
+        first_values=struct.pack("2q", 64, 1 << 32 | 9),
+    )
+
+
+@pytest.mark.parametrize("most", [1, 3, 4, 6, 4096])
+def test_arguments_in_a_table_are_written_ahead(most: int) -> None:
+    driver = Driver(parameters=3)
+    x, y, table = torch.ones(65)[1:], torch.ones(9), torch.full((8,), -1)
+    rate, place = torch.tensor(0.1, dtype=torch.float64), torch.tensor(1 / 3)
+    kernel = with_table(driver, 4, most, bytes((0, 8, 4, 0, 0)))
+    kernel(x, rate, place, y, table, 2)
+    single = struct.unpack("i", struct.pack("f", place.item()))[0]
+    values = [64, 1 << 32 | 9, x.data_ptr(), bits(0.1), single, y.data_ptr()]
+    assert table.tolist() == [*values, -1, -1], "nothing is written behind the table"
+    *writes, launched = driver.launched
+    assert [write.slots for write in writes] == [
+        [table.data_ptr() + 8 * begin, min(most, 6 - begin)] for begin in range(0, 6, most)
+    ]
+    assert {write.stream for write in writes} == {STREAM}
+    assert launched.slots == [table.data_ptr(), 2, 0]
+    # How the table lies decides, not the tensors: the kernel looks at those itself.
+    assert (launched.function, launched.grid) == (FUNCTION + 1, (2, 1, 1))
+
+
+def test_a_table_has_room_for_thousands_of_tensors() -> None:
+    driver = Driver(parameters=3)
+    tensors = [torch.ones(4) for _ in range(7990)]
+    table = torch.zeros(8000, dtype=torch.int64)
+    step = with_table(driver, len(tensors), 4000)
+    step(*tensors, table, 2)
+    assert table[2:7992].tolist() == [tensor.data_ptr() for tensor in tensors]
+    assert [launched.grid for launched in driver.launched] == [(32, 1, 1), (32, 1, 1), (2, 1, 1)]
+    plan = launching(step, (), 2, tensors=len(tensors) + 1)
+    table.zero_()
+    assert plan(*tensors, table) == ()
+    assert table[2:7992].tolist() == [tensor.data_ptr() for tensor in tensors]
+    with pytest.raises(ValueError, match="GpuKernel takes 1 to 8000 arguments"):
+        with_table(driver, 8000, 4000)
+
+
+def test_a_kernel_with_a_table_runs_eagerly_without_one() -> None:
+    driver, calls = Driver(parameters=3), []
+
+    def eager(*arguments: Any) -> None:
+        calls.append(arguments)
+
+    x, table = torch.ones(4), torch.zeros(3, dtype=torch.int64)
+    step = with_table(driver, 1, 4, prepare=lambda *_: None, eager=eager)
+    step(x, table, 2)
+    launching(step, (), 2)(x, table)
+    assert [len(call) for call in calls] == [3, 3] and not table.any() and not driver.launched
+
+
+def test_what_is_refused_of_a_table() -> None:
+    driver = Driver(parameters=3)
+    x, table = torch.ones(4), torch.zeros(3, dtype=torch.int64)
+    for wrong in ((1, 2, 3, 0, 0), (1, 2, 3, 0, 0, 0, 8), (1, 2, 3, 0, 0, 4, 4097)):
+        step = with_table(driver, 1, 4, prepare=lambda *_, wrong=wrong: wrong)
+        with pytest.raises(ValueError, match="step has a table, and nothing that writes it"):
+            step(x, table, 2)
+    for kinds, first in (("i", bytes(8)), ("", bytes(7))):
+        with pytest.raises(ValueError, match="with a table takes tensors"):
+            GpuKernel("step", 2, kinds, driver.functions, id, id, print, first_values=first)
+    driver.error = 700
+    with pytest.raises(RuntimeError, match="CUDA error 700 at the launch of step"):
+        with_table(driver, 1, 4)(x, table, 2)
+    assert [launched.function for launched in driver.launched] == [WRITER], "the kernel is not"
+
+
 def test_machine_code_is_asked_for_once_for_each_alignment() -> None:
     driver, asked = Driver(parameters=2), []
 

@@ -4,7 +4,9 @@ that only tells what it was asked.
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
+from importlib.resources import files
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +16,7 @@ import torch
 
 from fusewright import torch_compat
 from fusewright.records import replace
-from fusewright.runtime import compile_pool, cuda, cuda_driver, eager_kernels
+from fusewright.runtime import argument_tables, compile_pool, cuda, cuda_driver, eager_kernels
 from fusewright.runtime.compile_pool import CompilationFailed
 from fusewright.runtime.cubins import CompileRequest
 from fusewright.runtime.cuda import CudaKernel, GpuKernelFailed, TritonSource
@@ -45,7 +47,7 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[SimpleN
 
     def load(*arguments: Any) -> int:
         seen.loaded.append(arguments)
-        return 0x22
+        return 0x44 if arguments[2].startswith("write_") else 0x22
 
     monkeypatch.setattr(compile_pool, "compile_one", compile_one)
     monkeypatch.setenv("FUSEWRIGHT_CACHE_DIR", str(tmp_path))
@@ -98,6 +100,43 @@ def test_pointers_that_are_not_aligned_are_told_to_the_compiler(machine: SimpleN
     add = CudaKernel("triton_add", SOURCE).launcher()
     add(torch.ones(65)[1:], torch.ones(64), 64, 1)
     assert [request.aligned for request in machine.compiled] == [0]
+
+
+def test_a_kernel_of_several_launches_finds_its_tensors_in_a_table(
+    machine: SimpleNamespace,
+) -> None:
+    names = {"in0_0": "*fp32", "out0_0": "*fp32", "in0_1": "*fp32", "out0_1": "*fp32"}
+    step = replace(
+        SOURCE, tensors=5, signature={**names, "table": "*i64"}, launches=(64, 1025), key="step"
+    )
+    machine.driver.writers = {0x44}
+    tensors = [torch.ones(64), torch.ones(64), torch.ones(1025), torch.ones(1025)]
+    table = torch.zeros(6, dtype=torch.int64)
+    argument_tables._writer.cache_clear()
+    CudaKernel("triton_step_batch", step).launcher()(*tensors, table, 3)
+    argument_tables._writer.cache_clear()
+    (request,) = machine.compiled
+    assert request.signature == {"table": "*i64", "launches": "i32", "XBLOCK": "constexpr"}
+    assert request.aligned == 1
+    (_, code, entry, _), (_, assembly, writer, _) = machine.loaded
+    assert (code, entry, writer) == (b"code", "entry", "write_480")
+    assert assembly == argument_tables.assembly().encode() + b"\0"
+    assert table.tolist() == [64, 1 << 32 | 1025, *(tensor.data_ptr() for tensor in tensors)]
+    assert [launched.grid[0] for launched in machine.driver.launched] == [1, 3]
+    assert machine.driver.launched[1].slots[:2] == [table.data_ptr(), 2]
+    assert argument_tables.writer(-1, 481)[1] == 4000
+    argument_tables._writer.cache_clear()
+
+
+@pytest.mark.parametrize("architecture", ["sm_75", "sm_80", "sm_90"])
+def test_what_writes_tables_is_assembled(architecture: str, tmp_path: Path) -> None:
+    """Without a stack, in which parameters would be copied to be counted off."""
+    tools = Path(str(files("triton") / "backends" / "nvidia" / "bin"))
+    source = tmp_path / "writer.ptx"
+    source.write_text(argument_tables.assembly())
+    command = [tools / "ptxas", f"-arch={architecture}", "-v", source, "-o", tmp_path / "code"]
+    told = subprocess.run(command, check=True, capture_output=True, text=True).stderr
+    assert told.count("0 bytes stack frame") == 2
 
 
 def test_gpus_of_one_kind_share_what_is_compiled(

@@ -41,7 +41,7 @@ NAME = "eager_kernels"
 def load(sources: Mapping[str, TritonSource]) -> tuple[Callable[..., Any], ...]:
     """Triton kernels, none of which is compiled."""
     return tuple(
-        eager_kernel(source.text, tuple(source.signature), source.tensors)
+        eager_kernel(source.text, tuple(source.signature), source.tensors, source.launches)
         for source in sources.values()
     )
 

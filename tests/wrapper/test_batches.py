@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from fusewright.ir.dtype import DType
 from fusewright.ir.forms import print_lines
 from fusewright.ir.index import Index, integer
 from fusewright.ir.kernel import Kernel, KernelArgument, TritonFacts
@@ -19,10 +20,13 @@ from tests.golden import golden
 class Together:
     kernel: Kernel
     programs: Index
+    values: int
 
 
 class ByName:
     """Kernels named alike but for their last part can be batched; six arguments are the most."""
+
+    fewest = 2
 
     def structure(self, kernel: Kernel) -> str | None:
         alike = kernel.name.rpartition("_")[0]
@@ -41,12 +45,14 @@ class ByName:
             for number in range(len(kernels))
             for argument in own.values()
         )
+        table = KernelArgument(name="table", dtype=DType.I64, is_written=True)
         letters = "".join(kernel.name.rpartition("_")[2] for kernel in kernels)
         name = f"{kernels[0].name.rpartition('_')[0]}_batch_{letters}"
         assert isinstance(kernels[0].facts, TritonFacts)
-        facts = replace(kernels[0].facts, types=("*fp32",) * len(arguments))
-        kernel = replace(kernels[0], name=name, arguments=arguments, facts=facts)
-        return Together(kernel, integer(len(kernels)))
+        types, count = ("*fp32",) * len(arguments), len(kernels)
+        facts = replace(kernels[0].facts, types=(*types, "*i64"), launches=(8,) * count)
+        kernel = replace(kernels[0], name=name, arguments=(*arguments, table), facts=facts)
+        return Together(kernel, integer(count), count + len(arguments))
 
 
 @golden("cases/batches.txt")

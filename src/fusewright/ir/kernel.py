@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from fusewright.ir.dtype import DType
 from fusewright.ir.index import Index
 from fusewright.ir.origin import Origin
 from fusewright.records import field, record
-
-BATCH = "for s0 in "
-"""Begins the row of sizes behind the loops, above the source of a kernel that does the work of
-several launches.
-"""
 
 
 @record(kw_only=True)
@@ -52,6 +48,11 @@ class CpuFacts:
 STAGES: Final = 3
 """Triton's own number of stages."""
 
+TABLE_PARAMETERS: Final = {"table": "*i64", "launches": "i32"}
+"""Triton's types of the parameters of a kernel that does the work of several launches. Its tensors
+are no parameters: their addresses stand in the table, which is the last of them.
+"""
+
 
 @record(kw_only=True)
 class TritonFacts:
@@ -72,10 +73,20 @@ class TritonFacts:
     stages: int = STAGES
     """Steps of a loop whose loads are on their way at a time."""
 
+    launches: tuple[int, ...] = ()
+    """The elements of each of the launches that it does the work of; none: it is a single one."""
+
     @property
     def identity(self) -> str:
         """The facts as a kernel's key takes them in."""
-        return repr((self.types, self.blocks, self.warps, self.checks_bounds, self.stages))
+        compiled = (self.types, self.blocks, self.warps, self.checks_bounds, self.stages)
+        return repr((*compiled, self.launches) if self.launches else compiled)
+
+    def parameters(self, names: Iterable[str]) -> dict[str, str]:
+        """Types of the parameters of the machine code by name; `names` are those of all arguments,
+        tensors first.
+        """
+        return TABLE_PARAMETERS if self.launches else dict(zip(names, self.types, strict=True))
 
 
 KernelFacts = CpuFacts | TritonFacts
@@ -141,7 +152,10 @@ class Launch:
 
 @record
 class BatchedKernel:
-    """A kernel that does the work of several launches, and the programs of its launch."""
+    """A kernel that does the work of several launches, the programs of its launch, and the values
+    of its table of arguments.
+    """
 
     kernel: Kernel
     programs: Index
+    values: int

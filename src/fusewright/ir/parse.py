@@ -37,7 +37,6 @@ from fusewright.ir.group import (
     Store,
 )
 from fusewright.ir.index import Index, LoopSymbol
-from fusewright.ir.kernel import BATCH
 from fusewright.ir.lexer import Cursor, Line
 from fusewright.ir.ops import OPERATIONS, Result
 from fusewright.ir.parse_forms import read_outputs, read_row
@@ -80,20 +79,8 @@ def parse_group(text: str, expressions: Expressions | None = None) -> Group:
 
 def parse_commented_loops(source: str) -> Group:
     """The group that `commented_loops` printed above the source of its kernel."""
-    rows = (row for row in _commented_rows(source) if not row.startswith(BATCH))
-    return parse_group("".join(f"{row}\n" for row in rows))
-
-
-def parse_commented_sizes(source: str) -> tuple[int, ...]:
-    """The sizes of the launches that a kernel does the work of; none: it is a single one."""
-    rows = [row for row in _commented_rows(source) if row.startswith(BATCH)]
-    return tuple(int(size) for row in rows for size in row.removeprefix(BATCH).split(", "))
-
-
-def _commented_rows(source: str) -> list[str]:
-    """The comments above the source of a kernel, without their marks."""
     rows = itertools.takewhile(lambda row: row.startswith("# "), source.strip("\n").split("\n"))
-    return [row.removeprefix("# ") for row in rows]
+    return parse_group("".join(f"{row.removeprefix('# ')}\n" for row in rows))
 
 
 def parse_schedule(text: str) -> Schedule:

@@ -259,7 +259,15 @@ def _facts(cursor: Cursor) -> KernelFacts:
     cursor.expect("types")
     types = between(cursor, "[", "]", lambda: _triton_type(cursor))
     checks = cursor.accept("asserts")
-    return TritonFacts(types=types, blocks=blocks, warps=warps, checks_bounds=checks, stages=stages)
+    several = cursor.accept("launches")
+    return TritonFacts(
+        types=types,
+        blocks=blocks,
+        warps=warps,
+        checks_bounds=checks,
+        stages=stages,
+        launches=between(cursor, "[", "]", cursor.integer) if several else (),
+    )
 
 
 def _triton_type(cursor: Cursor) -> str:

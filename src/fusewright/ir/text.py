@@ -28,7 +28,6 @@ from fusewright.ir.group import (
     action_roots,
 )
 from fusewright.ir.index import Index, Symbol
-from fusewright.ir.kernel import BATCH
 from fusewright.ir.ops import OPERATIONS, Result
 from fusewright.ir.origin import Origin
 from fusewright.ir.program import (
@@ -219,12 +218,9 @@ def group_rows(group: Group) -> list[str]:
     return rows + [f"  {row}" for row in work_rows(group)]
 
 
-def commented_loops(group: Group, sizes: Sequence[int] = ()) -> str:
-    """A group as comments of Python, which stand above the source of its kernel; and the sizes of
-    the launches that the kernel does the work of, where they are several.
-    """
-    rows = group_rows(group) + ([BATCH + ", ".join(map(str, sizes))] if sizes else [])
-    return "".join(f"# {row}\n" for row in rows)
+def commented_loops(group: Group) -> str:
+    """A group as comments of Python, which stand above the source of its kernel."""
+    return "".join(f"# {row}\n" for row in group_rows(group))
 
 
 def work_rows(group: Group, names: Names = OWN, stages: Sequence[Names] = ()) -> list[str]:

@@ -35,4 +35,6 @@ def print_facts(facts: KernelFacts) -> str:
             sized = ", ".join(f"{name} {size}" for name, size in blocks)
             staged = "" if stages == STAGES else f" stages {stages}"
             asserts = " asserts" if facts.checks_bounds else ""
-            return f"warps {warps}{staged} blocks [{sized}] types [{', '.join(types)}]{asserts}"
+            several = f" launches [{', '.join(map(str, facts.launches))}]" if facts.launches else ""
+            own = f"blocks [{sized}] types [{', '.join(types)}]"
+            return f"warps {warps}{staged} {own}{asserts}{several}"

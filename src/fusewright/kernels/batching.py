@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from fusewright.ir.canonical import hash_of
+from fusewright.ir.dtype import DType
 from fusewright.ir.group import Group, Schedule
 from fusewright.ir.kernel import BatchedKernel, Kernel, KernelArgument, Launch, TritonFacts
 from fusewright.ir.lines import CallKernel, DefineKernel, Line
@@ -13,13 +15,17 @@ from fusewright.ir.text import commented_loops, group_rows
 from fusewright.kernels import KernelSet
 from fusewright.kernels.triton import batched
 from fusewright.kernels.triton.batched import MOST_ELEMENTS, of_any_size
-from fusewright.kernels.triton.tiling import MOST_ARGUMENTS
 from fusewright.records import replace
 
-MOST_LAUNCHES = 64
-"""Launches whose work one kernel does. Compilers read the addresses of all branches ahead of the
-first, and keep them in registers: on an H100, Triton 3.6, 60 launches of three tensors take 1.15
-times as long as their memory needs, 150 of them 24 times.
+MOST_VALUES = 8000
+"""Values in a kernel's table: a number for each launch that it does the work of, and all of their
+arguments. Two launches write them.
+"""
+
+TABLE = KernelArgument(name="table", dtype=DType.I64, is_written=True)
+"""Memory for the table, the last argument of a batch. A kernel whose parameters are the addresses
+of 150 launches of three tensors keeps them in registers, and takes 24 times as long as its memory
+needs (an H100, Triton 3.6).
 """
 
 
@@ -55,6 +61,9 @@ def with_batches(kernels: KernelSet, schedule: Schedule, lines: Sequence[Line]) 
 class Batcher:
     """Tells which kernels can be batched, and writes kernels for batches of them."""
 
+    fewest: Final = 3
+    """Launches that are worth a kernel of their own: its table takes a launch, too."""
+
     def __init__(self) -> None:
         self._structures: dict[str, str | None] = {}
         """By key of a kernel."""
@@ -88,37 +97,42 @@ class Batcher:
 
     def most(self, arguments: int) -> int:
         """How many launches of so many arguments one kernel can do the work of."""
-        return min(MOST_LAUNCHES, MOST_ARGUMENTS // arguments)
+        return MOST_VALUES // (arguments + 1) - 1
 
     def batch(self, kernels: Sequence[Kernel], places: Sequence[int]) -> BatchedKernel:
         """The kernel for launches of these kernels, whose structures are equal, in order. Its
-        arguments are those of the first, then those of the second. `places`: for each argument of a
-        launch the place of the first that is the same buffer; it is an argument once.
+        arguments are those of the first, then those of the second, and memory for its table.
+        `places`: for each argument of a launch the place of the first that is the same buffer; it
+        is an argument once.
         """
         groups = [self._group(kernel) for kernel in kernels]
         sizes = [int(group.outer[0].extent) for group in groups]
         first = kernels[0]
+        assert isinstance(first.facts, TritonFacts)
         own, names = _merged(first.arguments, places)
         general = of_any_size(groups[0], names=names)
         assert general is not None
         written = batched.write_batch(general, own, sizes)
-        source = commented_loops(general, sizes) + written.source
-        facts = written.facts
-        arguments: list[KernelArgument] = []
-        for place in range(len(sizes)):
-            for argument in own:
-                arguments.append(replace(argument, name=f"{argument.name}_{place}"))
+        source = commented_loops(general) + written.source
+        kinds = first.facts.types
+        types = [kinds[place] for place in dict.fromkeys(places)] * len(sizes)
+        facts = replace(written.facts, types=(*types, "*i64"), launches=tuple(sizes))
+        arguments = [
+            replace(argument, name=f"{argument.name}_{place}")
+            for place in range(len(sizes))
+            for argument in own
+        ]
         key = hash_of(first.language, source, facts.identity)
         kernel = Kernel(
             name=f"{first.name.rpartition('_')[0]}_batch_{key[:8]}",
             key=key,
             language=first.language,
             source=source,
-            arguments=tuple(arguments),
+            arguments=(*arguments, TABLE),
             sizes=(),
             facts=facts,
         )
-        return BatchedKernel(kernel, written.programs)
+        return BatchedKernel(kernel, written.programs, len(sizes) + len(arguments))
 
 
 def _merged(

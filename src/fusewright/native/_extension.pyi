@@ -101,9 +101,10 @@ class GpuKernel:
         kinds: str,
         driver: tuple[int, int, int],
         get_stream: Callable[[int], int],
-        prepare: Callable[[int, bool], tuple[int, int, int, int, int] | None],
+        prepare: Callable[[int, bool], tuple[int, ...] | None],
         eager: Callable[..., None],
         widths: bytes = b"",
+        first_values: bytes = b"",
     ) -> None: ...
     def __call__(self, *arguments: Any) -> None: ...
 

@@ -23,6 +23,8 @@ typedef struct {
     unsigned threads;
     unsigned shared_bytes;
     Py_ssize_t hidden; /* pointers behind the kernel's own parameters, which are null */
+    void *writer; /* of tables of arguments, where the kernel has one */
+    Py_ssize_t writer_values; /* how many values of it one launch writes */
 } Variant;
 
 typedef struct {
@@ -37,6 +39,7 @@ typedef struct {
     PyObject *name;
     PyObject *kinds; /* of the numbers: one letter each */
     PyObject *widths; /* of the tensors: one byte each, as GpuKernel_doc says */
+    PyObject *first_values; /* of the table of arguments; empty: they are parameters */
     Py_ssize_t tensor_count;
     Py_ssize_t variant_count;
     Variant *variants;
@@ -47,6 +50,14 @@ typedef struct {
 
 /* As many as fit the parameters of any GPU, 4096 bytes, beside the hidden ones. */
 #define MAXIMUM_ARGUMENTS 500
+
+/* Values of a table of arguments, and how many of them one launch may write. */
+#define MAXIMUM_TENSORS 8000
+#define MAXIMUM_WRITTEN 4096
+
+/* Threads of a program of the kernel that does so. */
+#define WRITER_THREADS 128
+
 #define MAXIMUM_HIDDEN 8
 
 #define NO_DEVICE INT32_MIN
@@ -152,6 +163,12 @@ static int fill_numbers(GpuKernel *self, PyObject *const *args, int64_t *slots)
     return 0;
 }
 
+/* Whether the kernel finds its tensors in a table, which is the last of them. */
+static bool has_table(const GpuKernel *self)
+{
+    return PyBytes_GET_SIZE(self->first_values) > 0;
+}
+
 /* Read what prepares the machine code gave. -1 with an exception. */
 static int read_variant(GpuKernel *self, PyObject *made, Variant *variant)
 {
@@ -163,8 +180,10 @@ static int read_variant(GpuKernel *self, PyObject *made, Variant *variant)
         return -1;
     }
     unsigned long long context, function;
-    if (!PyArg_ParseTuple(made, "KKIIn:GpuKernel.prepare", &context, &function, &variant->threads,
-                          &variant->shared_bytes, &variant->hidden)) {
+    unsigned long long writer = 0;
+    if (!PyArg_ParseTuple(made, "KKIIn|Kn:GpuKernel.prepare", &context, &function,
+                          &variant->threads, &variant->shared_bytes, &variant->hidden, &writer,
+                          &variant->writer_values)) {
         return -1;
     }
     if (variant->hidden < 0 || variant->hidden > MAXIMUM_HIDDEN) {
@@ -172,6 +191,12 @@ static int read_variant(GpuKernel *self, PyObject *made, Variant *variant)
                      variant->hidden);
         return -1;
     }
+    if (has_table(self) && (writer == 0 || variant->writer_values < 1 ||
+                            variant->writer_values > MAXIMUM_WRITTEN)) {
+        PyErr_Format(PyExc_ValueError, "%U has a table, and nothing that writes it", self->name);
+        return -1;
+    }
+    variant->writer = (void *)(uintptr_t)writer;
     variant->context = (void *)(uintptr_t)context;
     variant->function = (void *)(uintptr_t)function;
     return 0;
@@ -185,7 +210,7 @@ static Variant *prepare_variant(GpuKernel *self, int32_t device, bool aligned)
     if (made == NULL) {
         return NULL;
     }
-    Variant new = {device, aligned, NULL, NULL, 0, 0, 0};
+    Variant new = {device, aligned, NULL, NULL, 0, 0, 0, NULL, 0};
     int read = read_variant(self, made, &new);
     Py_DECREF(made);
     if (read < 0) {
@@ -230,17 +255,43 @@ static int find_stream(GpuKernel *self, int32_t device, void **stream)
     return PyErr_Occurred() ? -1 : 0;
 }
 
+/* Values that a kernel finds in memory instead of its parameters. */
+typedef struct {
+    uint64_t *values; /* behind them as many zeros as a launch of the writer may read, too */
+    Py_ssize_t count;
+    uint64_t address; /* where they go */
+} Table;
+
+/* Write a table, on the stream of the launch that reads it. The driver's error, or 0. */
+static int write_table(GpuKernel *self, const Variant *variant, const Table *table, void *stream)
+{
+    int error = 0;
+    for (Py_ssize_t begin = 0; error == 0 && begin < table->count;
+         begin += variant->writer_values) {
+        Py_ssize_t rest = table->count - begin;
+        uint32_t count = (uint32_t)Py_MIN(rest, variant->writer_values);
+        uint64_t address = table->address + (uint64_t)begin * sizeof *table->values;
+        void *parameters[] = {&address, &count, &table->values[begin]};
+        error = self->launch(variant->writer, (count + WRITER_THREADS - 1) / WRITER_THREADS, 1, 1,
+                             WRITER_THREADS, 1, 1, 0, stream, parameters, NULL);
+    }
+    return error;
+}
+
 /* Launch with the variant's context as this thread's current one. The driver's error, or 0. Other
    threads run meanwhile: the driver waits where too much is launched already, for what only they
    may set free. */
-static int launch_variant(GpuKernel *self, const Variant *variant, unsigned programs, void *stream,
-                          void **parameters)
+static int launch_variant(GpuKernel *self, const Variant *variant, const Table *table,
+                          unsigned programs, void *stream, void **parameters)
 {
     void *before = NULL;
     int error = self->get_context(&before);
     bool elsewhere = error == 0 && before != variant->context;
     if (elsewhere) {
         error = self->set_context(variant->context);
+    }
+    if (error == 0) {
+        error = write_table(self, variant, table, stream);
     }
     if (error == 0) {
         error = self->launch(variant->function, programs, 1, 1, variant->threads, 1, 1,
@@ -275,26 +326,53 @@ bool gpu_kernel_takes(PyObject *object, Py_ssize_t tensors, Py_ssize_t numbers)
            PyUnicode_GET_LENGTH(kernel->kinds) == numbers;
 }
 
-int gpu_kernel_launch(PyObject *kernel, const TensorHandle *tensors, const int64_t *numbers,
-                      int64_t programs)
+/* Fill in the parameters, one slot each, and the GPU, where arguments are parameters. How many, or
+   -1 with an exception. */
+static Py_ssize_t fill_parameters(GpuKernel *self, const TensorHandle *tensors,
+                                  const int64_t *numbers, uint64_t *slots, uint64_t *all,
+                                  int32_t *device)
 {
-    GpuKernel *self = (GpuKernel *)kernel;
+    if (fill_pointers(self, tensors, slots, all, device) < 0) {
+        return -1;
+    }
     Py_ssize_t count = argument_count(self);
+    memcpy(slots + self->tensor_count, numbers,
+           (size_t)(count - self->tensor_count) * sizeof *numbers);
+    return count;
+}
+
+/* The same where they stand in a table: `values` has room for all of them. The parameters are its
+   address, and how many launches it is of. */
+static Py_ssize_t fill_table(GpuKernel *self, const TensorHandle *tensors, Table *table,
+                             uint64_t *slots, uint64_t *all, int32_t *device)
+{
+    Py_ssize_t launches = PyBytes_GET_SIZE(self->first_values) / (Py_ssize_t)sizeof *table->values;
+    uint64_t any = 0;
+    memcpy(table->values, PyBytes_AS_STRING(self->first_values),
+           (size_t)PyBytes_GET_SIZE(self->first_values));
+    if (fill_pointers(self, tensors, table->values + launches, &any, device) < 0) {
+        return -1;
+    }
+    table->count = launches + self->tensor_count - 1;
+    table->address = *all = slots[0] = table->values[table->count];
+    slots[1] = (uint64_t)launches;
+    return 2;
+}
+
+/* Launch, with `table` for the arguments of a kernel that has one. As gpu_kernel_launch. */
+static int launch_with(GpuKernel *self, const TensorHandle *tensors, const int64_t *numbers,
+                       int64_t programs, Table *table)
+{
     uint64_t slots[MAXIMUM_ARGUMENTS + 1], all = 0;
     void *parameters[MAXIMUM_ARGUMENTS + MAXIMUM_HIDDEN];
     int32_t device = NO_DEVICE;
     void *stream = NULL;
-    if (!is_grid(self, programs)) {
+    Py_ssize_t count = has_table(self)
+                           ? fill_table(self, tensors, table, slots, &all, &device)
+                           : fill_parameters(self, tensors, numbers, slots, &all, &device);
+    if (count < 0) {
         return -1;
     }
-    if (programs == 0) {
-        return GPU_KERNEL_LAUNCHED;
-    }
-    if (fill_pointers(self, tensors, slots, &all, &device) < 0) {
-        return -1;
-    }
-    memcpy(slots + self->tensor_count, numbers,
-           (size_t)(count - self->tensor_count) * sizeof *numbers);
     const Variant *found = find_variant(self, device, all % ALIGNMENT == 0);
     if (found == NULL) {
         return -1;
@@ -315,13 +393,38 @@ int gpu_kernel_launch(PyObject *kernel, const TensorHandle *tensors, const int64
     }
     int error;
     Py_BEGIN_ALLOW_THREADS
-    error = launch_variant(self, &variant, (unsigned)programs, stream, parameters);
+    error = launch_variant(self, &variant, table, (unsigned)programs, stream, parameters);
     Py_END_ALLOW_THREADS
     if (error != 0) {
         PyErr_Format(PyExc_RuntimeError, "CUDA error %d at the launch of %U", error, self->name);
         return -1;
     }
     return GPU_KERNEL_LAUNCHED;
+}
+
+int gpu_kernel_launch(PyObject *kernel, const TensorHandle *tensors, const int64_t *numbers,
+                      int64_t programs)
+{
+    GpuKernel *self = (GpuKernel *)kernel;
+    Table table = {NULL, 0, 0};
+    if (!is_grid(self, programs)) {
+        return -1;
+    }
+    if (programs == 0) {
+        return GPU_KERNEL_LAUNCHED;
+    }
+    if (has_table(self)) {
+        Py_ssize_t first = PyBytes_GET_SIZE(self->first_values) / (Py_ssize_t)sizeof(uint64_t);
+        size_t room = (size_t)(first + self->tensor_count + MAXIMUM_WRITTEN);
+        table.values = PyMem_Calloc(room, sizeof *table.values);
+        if (table.values == NULL) {
+            PyErr_NoMemory();
+            return -1;
+        }
+    }
+    int result = launch_with(self, tensors, numbers, programs, &table);
+    PyMem_Free(table.values);
+    return result;
 }
 
 /* The number in a slot as an object: `kind` is its letter. */
@@ -341,7 +444,7 @@ int gpu_kernel_run_eagerly(PyObject *kernel, PyObject *const *tensors, const int
     GpuKernel *self = (GpuKernel *)kernel;
     const char *kinds = PyUnicode_AsUTF8(self->kinds);
     Py_ssize_t count = argument_count(self), made = self->tensor_count;
-    PyObject *arguments[MAXIMUM_ARGUMENTS + 1], *result = NULL;
+    PyObject *arguments[MAXIMUM_TENSORS + MAXIMUM_ARGUMENTS + 1], *result = NULL;
     memcpy(arguments, tensors, (size_t)self->tensor_count * sizeof *tensors);
     for (; kinds != NULL && made <= count; made++) {
         Py_ssize_t place = made - self->tensor_count;
@@ -366,7 +469,7 @@ static PyObject *call_kernel(PyObject *object, PyObject *const *args, size_t fla
 {
     GpuKernel *self = (GpuKernel *)object;
     Py_ssize_t given = PyVectorcall_NARGS(flagged_count), count = argument_count(self);
-    TensorHandle handles[MAXIMUM_ARGUMENTS];
+    TensorHandle handles[MAXIMUM_TENSORS];
     int64_t numbers[MAXIMUM_ARGUMENTS];
     if (given != count + 1 || (names != NULL && PyTuple_GET_SIZE(names) > 0)) {
         return PyErr_Format(PyExc_TypeError,
@@ -419,33 +522,56 @@ static PyObject *checked_widths(PyObject *widths, Py_ssize_t tensor_count)
     return Py_NewRef(widths);
 }
 
+/* Whether a kernel may have so many arguments; `in_table`: the bytes that its table begins with, or
+   0. False with an exception. */
+static bool are_counts(Py_ssize_t tensors, Py_ssize_t numbers, Py_ssize_t in_table)
+{
+    Py_ssize_t most = in_table > 0 ? MAXIMUM_TENSORS : MAXIMUM_ARGUMENTS;
+    Py_ssize_t count = tensors + (in_table > 0 ? in_table / (Py_ssize_t)sizeof(uint64_t) : numbers);
+    if (tensors < 1 || count > most) {
+        PyErr_Format(PyExc_ValueError, "GpuKernel takes 1 to %zd arguments, the first a tensor",
+                     most);
+        return false;
+    }
+    if (in_table > 0 && (in_table % sizeof(uint64_t) != 0 || numbers > 0 || tensors < 2)) {
+        PyErr_SetString(PyExc_ValueError, "a GpuKernel with a table takes tensors, the table last");
+        return false;
+    }
+    return true;
+}
+
 static PyObject *GpuKernel_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
     static char *names[] = {"name", "tensor_count", "kinds", "driver", "get_stream", "prepare",
-                            "eager", "widths", NULL};
-    PyObject *name, *kinds, *get_stream, *prepare, *eager, *widths = NULL;
+                            "eager", "widths", "first_values", NULL};
+    PyObject *name, *kinds, *get_stream, *prepare, *eager, *widths = NULL, *first_values = NULL;
     Py_ssize_t tensor_count;
     unsigned long long launch, get_context, set_context;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "UnU(KKK)OOO|S:GpuKernel", names, &name,
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "UnU(KKK)OOO|SS:GpuKernel", names, &name,
                                      &tensor_count, &kinds, &launch, &get_context, &set_context,
-                                     &get_stream, &prepare, &eager, &widths)) {
+                                     &get_stream, &prepare, &eager, &widths, &first_values)) {
         return NULL;
     }
-    if (tensor_count < 1 || tensor_count + PyUnicode_GET_LENGTH(kinds) > MAXIMUM_ARGUMENTS) {
-        PyErr_Format(PyExc_ValueError, "GpuKernel takes 1 to %d arguments, the first a tensor",
-                     MAXIMUM_ARGUMENTS);
+    Py_ssize_t in_table = first_values == NULL ? 0 : PyBytes_GET_SIZE(first_values);
+    if (!are_counts(tensor_count, PyUnicode_GET_LENGTH(kinds), in_table)) {
         return NULL;
     }
     widths = checked_widths(widths, tensor_count);
-    if (widths == NULL) {
+    first_values = first_values == NULL ? PyBytes_FromStringAndSize(NULL, 0)
+                                        : Py_NewRef(first_values);
+    if (widths == NULL || first_values == NULL) {
+        Py_XDECREF(widths);
+        Py_XDECREF(first_values);
         return NULL;
     }
     GpuKernel *self = (GpuKernel *)type->tp_alloc(type, 0);
     if (self == NULL) {
         Py_DECREF(widths);
+        Py_DECREF(first_values);
         return NULL;
     }
     self->widths = widths;
+    self->first_values = first_values;
     self->vectorcall = call_kernel;
     self->launch = (LaunchFunction)(uintptr_t)launch;
     self->get_context = (GetContextFunction)(uintptr_t)get_context;
@@ -485,6 +611,7 @@ static void GpuKernel_dealloc(PyObject *object)
     Py_XDECREF(self->name);
     Py_XDECREF(self->kinds);
     Py_XDECREF(self->widths);
+    Py_XDECREF(self->first_values);
     PyMem_Free(self->variants);
     Py_TYPE(object)->tp_free(object);
 }
@@ -498,7 +625,8 @@ static PyMemberDef GpuKernel_members[] = {
 
 PyDoc_STRVAR(
     GpuKernel_doc,
-    "GpuKernel(name, tensor_count, kinds, driver, get_stream, prepare, eager, widths=b'')\n--\n\n"
+    "GpuKernel(name, tensor_count, kinds, driver, get_stream, prepare, eager, widths=b'',\n"
+    "    first_values=b'')\n--\n\n"
     "A kernel on GPUs as a callable.\n\n"
     "`kernel(tensor, ..., number, ..., programs)` runs it as so many programs on the current\n"
     "stream of the tensors' GPU, with the tensors' data pointers (storage offsets\n"
@@ -511,6 +639,11 @@ PyDoc_STRVAR(
     "each. `eager`: called with the same arguments where there is no machine code.\n"
     "`widths`: a byte for each tensor: 0 where the kernel is given its pointer; 4 or 8 where the\n"
     "tensor is a number of the CPU of so many bytes, whose value the kernel is given.\n"
+    "`first_values`: integers of 8 bytes, one for each of the launches that the kernel does the\n"
+    "work of. Its parameters then are the last tensor, which has room for a table of them and of\n"
+    "all other arguments, and how many launches there are; `prepare` gives two more numbers: a\n"
+    "function that writes such a table, given its address, a number of values and the values, by\n"
+    "128 threads a program, and how many values it takes.\n"
     "Returns None. TypeError: wrong count or kind of argument; ValueError: too many programs;\n"
     "RuntimeError: a tensor has no memory or is on another GPU, or the driver refused.");
 

@@ -328,7 +328,10 @@ def _kernel_row(kernel: Kernel) -> dict[str, Any]:
         count = len(kernel.arguments)
         tensors, kinds = kernel.facts.types[:count], kernel.facts.types[count:]
         letters = "".join(LETTERS[kind] for kind in kinds)
-        return {**row, "letters": letters, "widths": [*widths_of(tensors)]}
+        own = {"letters": letters, "widths": [*widths_of(tensors)]}
+        source = source_of(kernel)
+        assert isinstance(source, TritonSource)
+        return {**row, **own, "first_values": source.first_values.hex()}
     return {**row, "sizes": len(kernel.sizes)}
 
 

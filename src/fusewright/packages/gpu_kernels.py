@@ -11,9 +11,10 @@ import torch
 
 from fusewright import torch_compat
 from fusewright.errors import PackageRefused
+from fusewright.ir.kernel import TABLE_PARAMETERS
 from fusewright.native import _extension
 from fusewright.packages.container import PackageFile
-from fusewright.runtime import cuda_driver
+from fusewright.runtime import argument_tables, cuda_driver
 from fusewright.runtime.cuda_driver import DriverRefused, architecture_of
 from fusewright.runtime.gpu_code import Cubin
 
@@ -56,6 +57,8 @@ class PackagedKernel:
         self._tensors: int = row["tensors"]
         self._letters: str = row["letters"]
         self._widths = bytes(row["widths"])
+        self._first_values = bytes.fromhex(row.get("first_values", ""))
+        """The numbers that its table of arguments begins with; empty: it has none."""
 
     def launcher(self) -> Callable[..., None]:
         """The function that is called with tensors, sizes and a number of programs; it launches on
@@ -70,12 +73,11 @@ class PackagedKernel:
             self.prepare,
             self._never_eager,
             self._widths,
+            self._first_values,
         )
 
-    def prepare(self, device: int, aligned: bool) -> tuple[int, int, int, int, int]:
-        """Load the machine code for a GPU: its context and function, threads of a program, bytes of
-        shared memory, and how many parameters stand behind ours. Raises: PackageRefused.
-        """
+    def prepare(self, device: int, aligned: bool) -> tuple[int, ...]:
+        """Load the machine code for a GPU, as `CudaKernel.prepare`. Raises: PackageRefused."""
         own = architecture_of(device)
         architecture = fitting(own, self._file.manifest["gpus"])
         if architecture is None:
@@ -89,7 +91,11 @@ class PackagedKernel:
             if cubin.shared_bytes > room:
                 wanted = f"{cubin.shared_bytes} bytes of shared memory of {room}"
                 raise self._refused(f"{self.name} needs {wanted} on GPU {device}")
-            return cuda_driver.prepare(device, cubin, self._tensors + len(self._letters))
+            if not self._first_values:
+                return cuda_driver.prepare(device, cubin, self._tensors + len(self._letters))
+            code = cuda_driver.prepare(device, cubin, len(TABLE_PARAMETERS))
+            values = len(self._first_values) // 8 + self._tensors - 1
+            return *code, *argument_tables.writer(device, values)
         except DriverRefused as failure:
             raise self._refused(str(failure)) from None
 

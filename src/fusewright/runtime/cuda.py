@@ -22,11 +22,11 @@ import torch
 
 from fusewright import torch_compat
 from fusewright.errors import FusewrightError
-from fusewright.ir.kernel import STAGES
+from fusewright.ir.kernel import STAGES, TABLE_PARAMETERS
 from fusewright.native import _extension
 from fusewright.progress import DOING
 from fusewright.records import record
-from fusewright.runtime import compile_pool, cubins, cuda_driver, eager_kernels
+from fusewright.runtime import argument_tables, compile_pool, cubins, cuda_driver, eager_kernels
 from fusewright.runtime.cubins import CompileRequest
 from fusewright.runtime.cuda_driver import DriverRefused
 from fusewright.runtime.gpu_code import Cubin
@@ -72,8 +72,30 @@ class TritonSource:
     """Whether it asserts that indices are in range."""
 
     stages: int = STAGES
+    launches: tuple[int, ...] = ()
+    """The elements of each of the launches that it does the work of, if it does that of several:
+    then it finds its tensors in a table (`argument_tables`).
+    """
+
     text: str
     """Triton's, below the loops as comments."""
+
+    @property
+    def parameters(self) -> Mapping[str, str]:
+        """Triton's types of the parameters of the machine code, by name."""
+        return TABLE_PARAMETERS if self.launches else self.signature
+
+    @property
+    def pointers(self) -> int:
+        """How many of them, the first ones, are tensors."""
+        return 1 if self.launches else self.tensors
+
+    @property
+    def first_values(self) -> bytes:
+        """The numbers that its table begins with; empty: it has none."""
+        if not self.launches:
+            return b""
+        return argument_tables.first_values(self.launches, *self.blocks.values())
 
 
 class CudaKernel:
@@ -99,19 +121,28 @@ class CudaKernel:
             torch_compat.cuda.stream,
             self.prepare,
             eager_kernels.eager_kernel(
-                self.source.text, tuple(self.source.signature), self.source.tensors
+                self.source.text,
+                tuple(self.source.signature),
+                self.source.tensors,
+                self.source.launches,
             ),
             widths_of(tensors),
+            self.source.first_values,
         )
 
-    def prepare(self, device: int, aligned: bool) -> tuple[int, int, int, int, int] | None:
+    def prepare(self, device: int, aligned: bool) -> tuple[int, ...] | None:
         """Load the machine code for a GPU: its context and function, threads of a program, bytes of
-        shared memory, and how many parameters stand behind ours. None, and a warning if it is news:
-        the kernel runs eagerly.
+        shared memory, and how many parameters stand behind ours; then what writes its table, if it
+        has one, and how many values at a time. None, and a warning if it is news: the kernel runs
+        eagerly.
         """
         try:
             cubin = self.compiled(device, aligned)
-            return cuda_driver.prepare(device, cubin, len(self.source.signature))
+            code = cuda_driver.prepare(device, cubin, len(self.source.parameters))
+            if not self.source.launches:
+                return code
+            values = len(self.source.launches) + self.source.tensors - 1
+            return *code, *argument_tables.writer(device, values)
         except (GpuKernelFailed, DriverRefused) as failure:
             if eager_kernels.run_eagerly(self.source.key, str(failure)):
                 eager_kernels.warn_of_eager_kernel(self.name, "", str(failure))
@@ -157,13 +188,13 @@ class CudaKernel:
         request = CompileRequest(
             name=self.name,
             source=source.text.lstrip("\n"),
-            signature={**source.signature, **dict.fromkeys(source.blocks, "constexpr")},
+            signature={**source.parameters, **dict.fromkeys(source.blocks, "constexpr")},
             blocks=source.blocks,
             architecture=architecture,
             warps=source.warps,
             debug=source.checks_bounds,
             stages=source.stages,
-            aligned=source.tensors if aligned else 0,
+            aligned=source.pointers if aligned else 0,
         )
         cubin = cubins.read(request)
         if cubin is None:
@@ -174,7 +205,7 @@ class CudaKernel:
             cubins.write(request, cubin)
         if cubin.scratch_bytes:
             raise GpuKernelFailed(f"{self.name} needs memory that launches do not give it")
-        if cubin.parameters < len(source.signature):
+        if cubin.parameters < len(source.parameters):
             raise GpuKernelFailed(f"{self.name} lacks parameters in its machine code")
         return cubin
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from typing import Any, Final
 
@@ -34,15 +34,17 @@ def run_eagerly(key: str, reason: str) -> bool:
         return is_news
 
 
-def eager_kernel(source: str, names: Sequence[str], tensors: int) -> Callable[..., None]:
+def eager_kernel(
+    source: str, names: Sequence[str], tensors: int, launches: Sequence[int] = ()
+) -> Callable[..., None]:
     """A function of the arguments of a kernel, the first `tensors` of them tensors, that does what
-    the kernel does. `names`: the names of the arguments in the source.
+    the kernel does. `names`: the names of the arguments in the source. `launches`: the elements of
+    each of the launches that it does the work of, if it does that of several.
     """
 
     @functools.cache
-    def parsed() -> tuple[Any, tuple[int, ...]]:
-        parse = import_module("fusewright.ir.parse")
-        return parse.parse_commented_loops(source), parse.parse_commented_sizes(source)
+    def parsed() -> Any:
+        return import_module("fusewright.ir.parse").parse_commented_loops(source)
 
     def run(*arguments: Any) -> None:
         evaluate = import_module("fusewright.ir.reference_groups").evaluate_group
@@ -53,22 +55,25 @@ def eager_kernel(source: str, names: Sequence[str], tensors: int) -> Callable[..
         devices = {tensor.device for tensor in memory.values()}
         device = next((device for device in devices if device.type != "cpu"), torch.device("cpu"))
         memory = {name: tensor.to(device) for name, tensor in memory.items()}
-        group, batch = parsed()
         with torch.no_grad():
-            if not batch:
-                evaluate(group, memory, {name: values[name] for name in names[tensors:]})
-            for place, size in enumerate(batch):
-                evaluate(group, _part(memory, place), {"s0": size})
+            if not launches:
+                evaluate(parsed(), memory, {name: values[name] for name in names[tensors:]})
+            for size, part in zip(launches, _parts(memory), strict=False):
+                evaluate(parsed(), part, {"s0": size})
 
     return run
 
 
-def _part(memory: Mapping[str, torch.Tensor], place: int) -> dict[str, torch.Tensor]:
-    """The tensors of one of the launches that a kernel does the work of, under the names in the
-    loops: `in0_3` is `in0` of the launch 3.
+def _parts(memory: Mapping[str, torch.Tensor]) -> Iterable[dict[str, torch.Tensor]]:
+    """The tensors of each of the launches that a kernel does the work of, in order, under the names
+    in the loops: `in0_3` is `in0` of the launch 3.
     """
-    names = (name.rpartition("_") for name in memory)
-    return {own: memory[f"{own}_{number}"] for own, _, number in names if number == str(place)}
+    parts: dict[str, dict[str, torch.Tensor]] = {}
+    for name, tensor in memory.items():
+        own, _, number = name.rpartition("_")
+        if own:
+            parts.setdefault(number, {})[own] = tensor
+    return parts.values()
 
 
 def warn_of_eager_kernel(name: str, place: str, reason: str) -> None:

@@ -42,6 +42,7 @@ def source_of(kernel: Kernel) -> Source:
                 warps=facts.warps,
                 checks_bounds=facts.checks_bounds,
                 stages=facts.stages,
+                launches=facts.launches,
                 text=kernel.source,
             )
 

@@ -5,22 +5,26 @@ before                                 after
 kernel triton_add_3f2a …               kernel triton_add_batch_77e0 …
 kernel triton_add_90bc …               a: f32[64] = reuse x
 a: f32[64] = reuse x                   b: f32[4096] = reuse y
-launch triton_add_3f2a(g, a)           launch triton_add_batch_77e0(g, a, h, b)
-release g: f32[64]                     release g: f32[64]
-b: f32[4096] = reuse y
-launch triton_add_90bc(h, b)
+launch triton_add_3f2a(g, a)           table0: i64[6] = allocate
+release g: f32[64]                     launch triton_add_batch_77e0(g, a, h, b, table0)
+b: f32[4096] = reuse y                 release table0: i64[6]
+launch triton_add_90bc(h, b)           release g: f32[64]
 
-So a step of an optimiser is a few launches, however many parameters it moves. A launch waits for
-the last one of its batch, as long as nothing needs its results or changes what it reads; memory of
-some size that would be freed meanwhile ends the waiting, so that no more is alive than before.
+The launch writes the addresses of its tensors to `table0`, where its kernel finds them. So a step
+of an optimiser is a few launches, however many parameters it moves. A launch waits for the last one
+of its batch, as long as nothing needs its results or changes what it reads; memory of some size
+that would be freed meanwhile ends the waiting, so that no more is alive than before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import count
 from typing import Final, Protocol
 
+from fusewright.ir.dtype import DType
 from fusewright.ir.forms import blocks_of, buffers_defined, buffers_overwritten, buffers_read
+from fusewright.ir.index import integer
 from fusewright.ir.kernel import BatchedKernel, Kernel, Launch
 from fusewright.ir.lines import (
     Allocate,
@@ -33,6 +37,7 @@ from fusewright.ir.lines import (
     TakeInput,
     View,
 )
+from fusewright.ir.program import Buffer, Layout
 from fusewright.records import field, record
 from fusewright.wrapper.choices import without_lost_kernels
 
@@ -42,6 +47,9 @@ SMALL: Final = 1 << 16
 
 class Batching(Protocol):
     """The interface of `kernels.batching` that this pass needs: floors below do not import it."""
+
+    @property
+    def fewest(self) -> int: ...
 
     def structure(self, kernel: Kernel) -> str | None: ...
 
@@ -85,21 +93,22 @@ def batch_launches(
     if not batches:
         return tuple(lines)
     new: list[DefineKernel] = []
-    launches: dict[int, CallKernel] = {}
+    launches: dict[int, tuple[Line, ...]] = {}
     replaced: set[int] = set()
+    names = _new_names(lines)
     for batch in batches:
         calls = [line.launch for n in batch.members if isinstance(line := lines[n], CallKernel)]
         places = _places(calls[0].buffers)
         together = batching.batch([kernels[launch.kernel] for launch in calls], places)
         new.append(DefineKernel(kernel=together.kernel))
-        launches[batch.members[-1]] = CallKernel(launch=_joined(calls, together))
+        launches[batch.members[-1]] = _joined(calls, together, next(names))
         replaced.update(batch.members)
     waiting = search.waiting(lines, batches)
     moved = {number for numbers in waiting.values() for number in numbers}
     result: list[Line] = []
     for number, line in enumerate(lines):
         if number in launches:
-            result.append(launches[number])
+            result += launches[number]
         elif number not in replaced and number not in moved:
             result.append(line)
         result += (lines[other] for other in waiting.get(number, ()))
@@ -111,16 +120,31 @@ def _places(buffers: Sequence[str]) -> tuple[int, ...]:
     return tuple(map(buffers.index, buffers))
 
 
-def _joined(calls: Sequence[Launch], together: BatchedKernel) -> Launch:
+def _new_names(lines: Sequence[Line]) -> Iterator[str]:
+    """Names that no buffer of the lines has."""
+    taken = {name for line in lines for name in buffers_defined(line)}
+    names = (f"table{number}" for number in count())
+    return (name for name in names if name not in taken)
+
+
+def _joined(calls: Sequence[Launch], together: BatchedKernel, name: str) -> tuple[Line, ...]:
+    """The lines that do what `calls` do, with a buffer `name` for the table of their arguments."""
+    device = calls[0].device
+    size, stride = (integer(together.values),), (integer(1),)
+    table = Buffer(
+        name=name, layout=Layout(dtype=DType.I64, size=size, stride=stride, device=device)
+    )
     origins = dict.fromkeys(origin for launch in calls for origin in launch.origins)
-    return Launch(
+    own = (buffer for launch in calls for buffer in dict.fromkeys(launch.buffers))
+    launch = Launch(
         kernel=together.kernel.name,
-        buffers=tuple(name for launch in calls for name in dict.fromkeys(launch.buffers)),
+        buffers=(*own, name),
         sizes=(),
         units=together.programs,
-        device=calls[0].device,
+        device=device,
         origins=tuple(origins),
     )
+    return Allocate(buffer=table), CallKernel(launch=launch), FreeIfNotReused(buffer=table)
 
 
 def _behind_kernels(lines: Sequence[Line], new: Iterable[DefineKernel]) -> list[Line]:
@@ -157,11 +181,11 @@ class _Search:
         self._found: list[_Batch] = []
 
     def batches(self, lines: Sequence[Line]) -> list[_Batch]:
-        """Batches of two launches and more."""
+        """Batches of as many launches as are worth it, and more."""
         for number, line in enumerate(lines):
             self._pass(number, line)
         self._close(self._open.copy())
-        return [batch for batch in self._found if len(batch.members) > 1]
+        return [batch for batch in self._found if len(batch.members) >= self._batching.fewest]
 
     def waiting(self, lines: Sequence[Line], batches: Sequence[_Batch]) -> dict[int, list[int]]:
         """Frees that wait, by the last launch of the batches that use what they free."""

@@ -352,6 +352,7 @@ class _PythonEmitter:
                     f"checks_bounds={facts.checks_bounds}"
                 )
                 own += "" if facts.stages == STAGES else f", stages={facts.stages}"
+                own += f", launches={facts.launches}" if facts.launches else ""
                 kind, trailing = "TritonSource", []
         self.trailing[kernel.name] = trailing
         self.kernels.append(

@@ -15,25 +15,33 @@ import torch
 import fusewright
 from fusewright.aot import AtenGraph
 from fusewright.context import CompileContext
-from fusewright.ir.kernel import Kernel
+from fusewright.ir.kernel import Kernel, TritonFacts
 from fusewright.ir.program import CallOperator
 from fusewright.lower import lower
+from fusewright.runtime.argument_tables import MOST_VALUES
 from tests.gpu.pretended.graphs import ARCHITECTURE, Collector, Compiled, pretend
 from tests.gpu.traced_programs import code_of, failures_of
 
-PARAMETERS = 90
+PARAMETERS = 700
 MOST = 10
 
 
 class Counter(Collector):
-    """Counts the launches of a step on the GPU, and its library calls."""
+    """Counts the launches of a step on the GPU, those that write tables of arguments among them,
+    and its library calls.
+    """
 
     launches = calls = 0
 
     def compile(self, graph: AtenGraph, context: CompileContext, half: str) -> None:
         scheduled, kernels = code_of(lower(graph, context))
         launches = {id(launch): launch for launch in kernels.launches.values()}.values()
-        self.launches = sum(launch.device != "cpu" for launch in launches)
+        facts = {kernel.name: kernel.facts for kernel in kernels.definitions}
+        self.launches = sum(
+            1 + -(-(len(launch.buffers) + len(own.launches)) // MOST_VALUES) * bool(own.launches)
+            for launch in launches
+            if isinstance(own := facts[launch.kernel], TritonFacts)
+        )
         self.calls = sum(isinstance(work, CallOperator) for work in scheduled.works)
         self.kernels |= {kernel.key: kernel for kernel in kernels.definitions}
 

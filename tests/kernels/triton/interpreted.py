@@ -27,16 +27,19 @@ def load(sources: Mapping[str, TritonSource]) -> tuple[Callable[..., Any], ...]:
             launch,
             interpreter.load_kernel(source.text.lstrip("\n"), generated_folder(), name),
             tuple(source.blocks.values()),
+            source.first_values,
         )
         for name, source in sources.items()
     )
 
 
-def launch(kernel: Any, blocks: tuple[int, ...], *arguments: Any) -> None:
+def launch(kernel: Any, blocks: tuple[int, ...], first_values: bytes, *arguments: Any) -> None:
     """Run as many programs as the last argument says."""
-    *given, programs = arguments
+    *own, programs = arguments
+    if first_values:
+        own = interpreter.with_table(first_values, own)
     if programs:
-        kernel[(programs,)](*given, *blocks)
+        kernel[(programs,)](*own, *blocks)
 
 
 language = KernelLanguage(name=NAME, write=write_work, load=load, limits=LIMITS)

@@ -6,7 +6,9 @@ The interpreter knows no libdevice, so its functions are lent from torch here.
 
 from __future__ import annotations
 
+import itertools
 import os
+import struct
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -93,6 +95,25 @@ def argument_of(value: Any) -> Any:
     if not isinstance(value, float):
         return value
     return tl.tensor(TensorHandle(np.array([value], dtype=np.float64), tl.float64), tl.float64)
+
+
+def with_table(
+    first_values: bytes, tensors: Sequence[torch.Tensor], kinds: Sequence[str] = ()
+) -> list[Any]:
+    """The arguments of a kernel that finds its tensors in a table, the last of them. `kinds`: their
+    types, where some are numbers.
+    """
+    *own, table = tensors
+    values = list(struct.unpack(f"{len(first_values) // 8}q", first_values))
+    launches = len(values)
+    for tensor, kind in itertools.zip_longest(own, kinds[:-1], fillvalue="*"):
+        if kind.startswith("*"):
+            values.append(tensor.data_ptr())
+        else:
+            value = tensor.numpy().tobytes()
+            values.append(int.from_bytes(value.ljust(8, b"\0"), "little", signed=True))
+    table.copy_(torch.tensor(values))
+    return [table, launches]
 
 
 def run_kernel(kernel: TritonKernel, folder: Path, count: int, arguments: Sequence[Any]) -> None:

@@ -18,11 +18,13 @@ import torch
 import fusewright
 from fusewright.context import CompileContext
 from fusewright.ir.kernel import Kernel
-from fusewright.ir.parse import parse_commented_sizes, parse_program
+from fusewright.ir.parse import parse_program
 from fusewright.kernels import define_kernels
 from fusewright.kernels.batching import Batcher
 from fusewright.kernels.triton import LIMITS
+from fusewright.runtime.cuda import TritonSource
 from fusewright.runtime.eager_kernels import eager_kernel
+from fusewright.runtime.targets import source_of
 from fusewright.schedule import schedule
 from tests.golden import golden
 from tests.kernels.triton.interpreted import NAME
@@ -68,6 +70,7 @@ def test_each_launch_has_its_tensors(
     batcher = Batcher()
     assert len({batcher.structure(kernel) for kernel in kernels}) == 1
     batch = batcher.batch(kernels, places)
+    assert batch.values == len(SIZES) * (1 + len(set(places)))
     generator = torch.Generator().manual_seed(0)
     given: list[torch.Tensor] = []
     wanted: list[torch.Tensor] = []
@@ -78,6 +81,7 @@ def test_each_launch_has_its_tensors(
         result[:size] = x[:size] + g[:size] * rate.float()
         wanted.append(result)
         given += [g, rate, x] if places[3] == 2 else [g, rate, x, x.clone()]
+    given.append(torch.zeros(batch.values, dtype=torch.int64))
     launch(batch.kernel, given, int(batch.programs), tmp_path, eagerly)
     width = len(set(places))
     for place, result in enumerate(wanted):
@@ -87,17 +91,16 @@ def test_each_launch_has_its_tensors(
 def launch(
     kernel: Kernel, tensors: Sequence[torch.Tensor], programs: int, folder: Path, eagerly: bool
 ) -> None:
-    names = [argument.name for argument in kernel.arguments]
-    assert parse_commented_sizes(kernel.source) == SIZES
+    source = source_of(kernel)
+    assert isinstance(source, TritonSource)
+    assert source.launches == SIZES
     if eagerly:
-        eager_kernel(kernel.source, names, len(names))(*tensors, programs)
+        names = tuple(source.signature)
+        eager_kernel(kernel.source, names, len(names), source.launches)(*tensors, programs)
         return
-    kinds = kernel.facts.types  # type: ignore[union-attr]
-    given = [
-        t if kind.startswith("*") else t.item() for t, kind in zip(tensors, kinds, strict=True)
-    ]
+    own = interpreter.with_table(source.first_values, tensors, [*source.signature.values()])
     function = interpreter.load_kernel(kernel.source.lstrip("\n"), folder)
-    function[(programs,)](*map(interpreter.argument_of, given), 1024)
+    function[(programs,)](*own, *source.blocks.values())
 
 
 @pytest.mark.parametrize(
@@ -178,7 +181,7 @@ def random_program(seed: int) -> tuple[Any, list[torch.Tensor]]:
     return run, [torch.randn(size, generator=generator) for size in sizes]
 
 
-BATCHING = (0, 12, 21, 24, 32, 41, 49, 57)
+BATCHING = (26, 37, 48, 53, 92, 111, 112, 131)
 """Seeds of programs with batches."""
 
 

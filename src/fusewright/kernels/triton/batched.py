@@ -1,26 +1,35 @@
 """One kernel for launches that differ in their tensors and sizes alone, such as the steps of an
 optimiser for many parameters.
 
-Each program finds the launch that it is a part of, by halves, and takes over its tensors and size:
+Each program finds the launch that it is a part of, by halves, in a table in memory, which has its
+first program, its size and its tensors (`runtime.argument_tables`). The source is the same for any
+number of launches of any sizes:
 
 ```
 @triton.jit
-def kernel(in0_0, out0_0, in0_1, out0_1, XBLOCK: tl.constexpr):
+def kernel(table, launches, XBLOCK: tl.constexpr):
     program = tl.program_id(0)
-    if program < 4:
-        first = 0
-        s0 = 4096
-        in0 = in0_0
-        out0 = out0_0
-    else:
-        first = 4
-        s0 = 70
-        in0 = in0_1
-        out0 = out0_1
-    program = program - first
-    if (program + 1) * XBLOCK <= s0:
+    place = 0
+    end = launches
+    while end - place > 1:
+        middle = (place + end) // 2
+        if (tl.load(table + middle) >> 32) <= program:
+            place = middle
+        else:
+            end = middle
+    first = tl.load(table + place)
+    program -= (first >> 32).to(tl.int32)
+    s0 = first.to(tl.int32)
+    arguments = table + launches + place * 2
+    argument0 = tl.load(arguments)
+    argument1 = tl.load(arguments + 1)
+    if ((program + 1) * XBLOCK <= s0) & ((argument0 | argument1) % 16 == 0):
+        in0 = tl.multiple_of(argument0.to(tl.pointer_type(tl.float32)), 16)
+        out0 = tl.multiple_of(argument1.to(tl.pointer_type(tl.float32)), 16)
         whole(program, in0, out0, XBLOCK)
     else:
+        in0 = argument0.to(tl.pointer_type(tl.float32))
+        out0 = argument1.to(tl.pointer_type(tl.float32))
         last(program, in0, out0, s0, XBLOCK)
 ```
 A tile that lies within its tensors needs no masks: its memory is read and written in vectors.
@@ -28,16 +37,17 @@ A tile that lies within its tensors needs no masks: its memory is read and writt
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from itertools import accumulate
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
 from fusewright.ir.group import Action, Group, Stage, Store
 from fusewright.ir.index import Index, LoopSymbol, SizeSymbol, Symbol, integer
-from fusewright.ir.kernel import KernelArgument
+from fusewright.ir.kernel import TABLE_PARAMETERS, KernelArgument
 from fusewright.ir.program import Buffer
 from fusewright.ir.value import Expressions, Indirect, Load, Random, Value, postorder
 from fusewright.kernels.triton.configurations import configuration_of
 from fusewright.kernels.triton.emit import KernelWriter, TritonKernel, imports
+from fusewright.kernels.triton.operations import TYPES
 from fusewright.kernels.triton.tiling import TILE, tile
 from fusewright.records import replace
 
@@ -100,62 +110,81 @@ def write_batch(
     group: Group, arguments: Sequence[KernelArgument], sizes: Sequence[int]
 ) -> TritonKernel:
     """One kernel for a group under canonical names, which `of_any_size` has made, on as many sets
-    of its arguments as there are sizes: all of the first, then all of the second.
+    of its arguments as there are sizes.
     """
     whole = of_any_size(group, TILES.index * TILE)
     assert whole is not None
     configuration = configuration_of(group)
     (axis,) = configuration.tiling.axes
-    names = [argument.name for argument in arguments]
+    block = axis.block_name
     writer = KernelWriter(group, configuration.tiling, "program")
     bodies = KernelWriter(whole, tile(whole), "program").write(), writer.write()
-    counts = [-(-size // axis.block) for size in sizes]
-    firsts = [0, *accumulate(counts)]
-    own, block = ", ".join(names), f"{axis.block_name}: tl.constexpr"
-    signature = [
-        (f"{argument.name}_{place}", writer.kind(argument))
-        for place in range(len(sizes))
-        for argument in arguments
-    ]
+    own = ", ".join(argument.name for argument in arguments)
+    kinds = [writer.kind(argument) for argument in arguments]
+    pointers = [place for place, kind in enumerate(kinds) if kind.startswith("*")]
+    addresses = " | ".join(f"argument{place}" for place in pointers)
     rows = [
         *imports([row for body in bodies for row in body]),
-        *("", "", "@triton.jit", f"def whole(program, {own}, {block}):", *bodies[0]),
-        *("", "", "@triton.jit", f"def last(program, {own}, s0, {block}):", *bodies[1]),
-        *("", "", "@triton.jit", f"def kernel({', '.join(n for n, _ in signature)}, {block}):"),
-        "    program = tl.program_id(0)",
-        *_choice(names, sizes, firsts, range(len(sizes)), 1),
-        "    program = program - first",
-        f"    if (program + 1) * {axis.block_name} <= s0:",
-        f"        whole(program, {own}, {axis.block_name})",
+        *("", "", "@triton.jit", f"def whole(program, {own}, {block}: tl.constexpr):", *bodies[0]),
+        *("", "", "@triton.jit", f"def last(program, {own}, s0, {block}: tl.constexpr):"),
+        *bodies[1],
+        *("", "", "@triton.jit", f"def kernel(table, launches, {block}: tl.constexpr):"),
+        *(f"    {row}" for row in SEARCH),
+        f"    arguments = table + launches + place * {len(arguments)}",
+        *(f"    argument{place} = tl.load(arguments + {place})" for place in range(len(arguments))),
+        f"    if ((program + 1) * {block} <= s0) & (({addresses}) % 16 == 0):",
+        *_taken_over(arguments, kinds, "tl.multiple_of({}, 16)"),
+        f"        whole(program, {own}, {block})",
         "    else:",
-        f"        last(program, {own}, s0, {axis.block_name})",
+        *_taken_over(arguments, kinds, "{}"),
+        f"        last(program, {own}, s0, {block})",
     ]
     return TritonKernel(
         source="\n".join(rows) + "\n",
-        signature=(*signature, (axis.block_name, "constexpr")),
-        blocks=((axis.block_name, axis.block),),
-        programs=integer(sum(counts)),
+        signature=(*TABLE_PARAMETERS.items(), (block, "constexpr")),
+        blocks=((block, axis.block),),
+        programs=integer(sum(-(-size // axis.block) for size in sizes)),
         warps=configuration.warps,
         stages=configuration.stages,
         checks_bounds=False,
     )
 
 
-def _choice(
-    names: Sequence[str], sizes: Sequence[int], firsts: Sequence[int], among: range, depth: int
-) -> list[str]:
-    """Rows that take over the arguments of the launch, one of those `among`, that a program is a
-    part of; `firsts`: the first program of each.
+SEARCH: Final = (
+    "program = tl.program_id(0)",
+    "place = 0",
+    "end = launches",
+    "while end - place > 1:",
+    "    middle = (place + end) // 2",
+    "    if (tl.load(table + middle) >> 32) <= program:",
+    "        place = middle",
+    "    else:",
+    "        end = middle",
+    "first = tl.load(table + place)",
+    "program -= (first >> 32).to(tl.int32)",
+    "s0 = first.to(tl.int32)",
+)
+"""Rows that find the launch that a program is a part of, and its size."""
+
+NUMBERS: Final = {
+    "i64": "{}",
+    "i32": "{}.to(tl.int32)",
+    "fp64": "{}.to(tl.float64, bitcast=True)",
+    "fp32": "{}.to(tl.int32).to(tl.float32, bitcast=True)",
+}
+"""Numbers of the CPU, of whose bits a table holds the lower ones, by type."""
+
+
+def _taken_over(
+    arguments: Sequence[KernelArgument], kinds: Sequence[str], pointer: str
+) -> Iterator[str]:
+    """Rows that give the arguments of a table their names; `pointer`: what stands around each that
+    is one.
     """
-    indent = "    " * depth
-    if len(among) == 1:
-        (place,) = among
-        own = [f"{indent}{name} = {name}_{place}" for name in names]
-        return [f"{indent}first = {firsts[place]}", f"{indent}s0 = {sizes[place]}", *own]
-    middle = len(among) // 2
-    return [
-        f"{indent}if program < {firsts[among[middle]]}:",
-        *_choice(names, sizes, firsts, among[:middle], depth + 1),
-        f"{indent}else:",
-        *_choice(names, sizes, firsts, among[middle:], depth + 1),
-    ]
+    for place, (argument, kind) in enumerate(zip(arguments, kinds, strict=True)):
+        value = f"argument{place}"
+        if kind in NUMBERS:
+            value = NUMBERS[kind].format(value)
+        else:
+            value = pointer.format(f"{value}.to(tl.pointer_type({TYPES[argument.dtype]}))")
+        yield f"        {argument.name} = {value}"
