@@ -418,8 +418,8 @@ def _permissions_left(
     builder, allowed = machine.builder, machine.builder.permissions
     if builder.has_checks and may_write_inputs(graph):
         return replace(allowed, checks=False)  # The call could not begin again.
-    if any_is_seen_through(graph, builder.copied_items):
-        return replace(allowed, copied_items=False)
+    if any_is_seen_through(graph, builder.copies):
+        return replace(allowed, copies=False)
     if _has_history_of_its_own(machine, outputs):
         return replace(allowed, leaves=False)  # To autograd, results come from the graph's inputs.
     if _has_hooks(machine, outputs):

@@ -7,7 +7,7 @@ from __future__ import annotations
 import types
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import torch
 from torch import fx
@@ -84,8 +84,10 @@ class Permissions:
     checks: bool = True
     """Calls that raise where a tensor is not true."""
 
-    copied_items: bool = True
-    """Items of tensors as copies, where eager's are views."""
+    copies: bool = True
+    """Copies where eager has views, or has them for some data: items of tensors by tensors, and
+    reshaped tensors whose sizes depend on data.
+    """
 
     leaves: bool = True
     """Tensors that begin a history of their own: `requires_grad_()`."""
@@ -95,7 +97,7 @@ class Permissions:
 
 
 ALL_ALLOWED: Final = Permissions()
-_NONE: Final = Permissions(checks=False, copied_items=False, leaves=False, hooks=False)
+_NONE: Final = Permissions(checks=False, copies=False, leaves=False, hooks=False)
 
 
 class GraphBuilder:
@@ -116,8 +118,8 @@ class GraphBuilder:
         self.has_checks = False
         """Whether there are calls that raise where a tensor is not true."""
 
-        self.copied_items: list[tuple[FakeTensor, FakeTensor]] = []
-        """The tensors of which items are copies, and the copies."""
+        self.copies: list[tuple[FakeTensor, FakeTensor]] = []
+        """The tensors that are copied where eager may have views, and the copies."""
 
         self.leaves: list[torch.Tensor] = []
         """Tensors on which the graph calls `requires_grad_()`."""
@@ -211,6 +213,11 @@ class GraphBuilder:
             *(node.meta["val"] for node in self.symbols.values()),
             *(fake_input(mode, *pair) for pair in zip(tensors, shapes, strict=True)),
         )
+
+    def note_copy(self, original: torch.Tensor, copy: torch.Tensor) -> None:
+        """Note that in place of `copy` eager may have a view of `original`."""
+        pair = torch_compat.unwrapped(original), torch_compat.unwrapped(copy)
+        self.copies.append(cast("tuple[FakeTensor, FakeTensor]", pair))
 
     def run(self, function: Any, arguments: Sequence[Any], keywords: dict[str, Any]) -> Any:
         """The result of a call on fakes. A string as function names a method of the first argument.

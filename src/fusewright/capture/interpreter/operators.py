@@ -8,7 +8,7 @@ import collections
 import operator
 import types
 from types import EllipsisType
-from typing import Any, Final, TypeGuard, cast
+from typing import Any, Final, TypeGuard
 
 import torch
 
@@ -48,7 +48,7 @@ from fusewright.capture.values.sets import SetValue
 from fusewright.capture.values.tensors import TensorValue
 from fusewright.capture.values.views import DictViewValue
 from fusewright.errors import DataDependent, Unsupported
-from fusewright.fake import FakeTensor, holds_integers, known_value
+from fusewright.fake import holds_integers, known_value
 
 _NAMES: Final = (
     "add",
@@ -542,7 +542,7 @@ def tensor_item(machine: Machine, tensor: TensorValue, key: Value) -> Value:
     try:
         return machine.call_graph(operator.getitem, [tensor, key], {})
     except Unsupported as refusal:
-        may_copy = machine.builder.permissions.copied_items
+        may_copy = machine.builder.permissions.copies
         if refusal.reason != reasons.FAKE_EXECUTION.name or not may_copy:
             raise
         copy = _copied_item(machine, tensor, key)
@@ -574,8 +574,7 @@ def _copied_item(machine: Machine, tensor: TensorValue, key: Value) -> Value | N
         indices = ListValue(list, [*[NONE] * place, index])
         item = machine.call_graph(torch.ops.aten.index.Tensor, [item, indices], {})
     assert isinstance(item, TensorValue)
-    original, copy = cast("tuple[FakeTensor, FakeTensor]", (tensor.fake, item.fake))
-    machine.builder.copied_items.append((original, copy))
+    machine.builder.note_copy(tensor.fake, item.fake)
     rest = [position for position in keys if not isinstance(position, TensorValue)]
     return tensor_item(machine, item, machine.new_tuple(rest)) if rest else item
 

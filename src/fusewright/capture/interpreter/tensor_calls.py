@@ -82,6 +82,11 @@ RETURNS_SELF: Final = frozenset(
 )
 """Methods and functions that may return their argument itself, and then do nothing."""
 
+VIEWS_OR_COPIES: Final = frozenset(
+    {"contiguous", "flatten", "ravel", "reshape", "reshape_as", "to"}
+)
+"""Functions and methods that give a view of a tensor where its layout allows one, else a copy."""
+
 
 def call_graph(
     machine: Machine, function: Any, arguments: Sequence[Value], keywords: dict[str, Value]
@@ -116,6 +121,7 @@ def call_graph(
         refusal = functools.partial(cannot_run, machine, function, why)
         machine.raise_error(type(error), UnknownValue(str, refusal, str(error)))
     _look_at_history(machine, function, result)
+    _look_for_copy(machine, function, [*fake_arguments, *fake_keywords.values()], result)
     of_data = isinstance(result, torch.SymInt) and is_of_data(result)
     if result is not None and not contains_tensor(result) and not of_data:
         return machine.new(result)
@@ -154,6 +160,25 @@ def _look_at_history(machine: Machine, function: Any, result: Any) -> None:
         return
     name = _called_name(function)
     raise machine.unsupported(reason, function=name)
+
+
+def _look_for_copy(machine: Machine, function: Any, arguments: Sequence[Any], result: Any) -> None:
+    """Note a copy in place of which eager has a view for some sizes, and sizes depend on data: rows
+    that lie apart, of which there may be one. Raises Unsupported where the program could notice.
+    """
+    name = function if isinstance(function, str) else getattr(function, "__name__", "")
+    if name.partition(".")[0] not in VIEWS_OR_COPIES or not isinstance(result, torch.Tensor):
+        return
+    original = next(filter(torch.is_tensor, arguments), result)
+    if original.dtype != result.dtype or storages_of(original) & storages_of(result):
+        return
+    sizes = (*original.shape, *original.stride(), *result.shape)
+    if not any(isinstance(size, torch.SymInt) and is_of_data(size) for size in sizes):
+        return
+    if not machine.builder.permissions.copies:
+        why = "whether it gives a view or a copy depends on the values of a tensor"
+        raise cannot_run(machine, function, why)
+    machine.builder.note_copy(original, result)
 
 
 CHANGES_TENSOR: Final = frozenset(
