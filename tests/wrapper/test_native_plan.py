@@ -54,6 +54,7 @@ def library_calls(x: Tensor, w: Tensor) -> Any:
 
 def attention(x: Tensor, w: Tensor) -> Any:
     """Library calls by the dispatcher, with and without what may be None."""
+    x = x.double()  # Narrower ones are kernels.
     heads, mask = torch.stack([x, x + 1]).view(1, 2, *x.shape), x @ x.t()
     attend = functional.scaled_dot_product_attention
     return attend(heads, heads, heads * 2), attend(heads, heads, heads, mask, scale=0.5), w.cos()

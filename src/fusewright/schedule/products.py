@@ -72,12 +72,12 @@ class ProductCall:
 
 
 def _without_bias(arguments: tuple[Operand, ...], analysis: Analysis) -> ProductCall | None:
-    left, right = (_matrix(argument, analysis) for argument in arguments)
+    left, right = (matrix_of(argument, analysis) for argument in arguments)
     return None if left is None or right is None else ProductCall(left, right, None)
 
 
 def _with_bias(arguments: tuple[Operand, ...], analysis: Analysis) -> ProductCall | None:
-    bias, left, right = (_matrix(argument, analysis) for argument in arguments)
+    bias, left, right = (matrix_of(argument, analysis) for argument in arguments)
     return None if left is None or right is None or bias is None else ProductCall(left, right, bias)
 
 
@@ -123,7 +123,7 @@ def _loops_of(statement: Statement, analysis: Analysis) -> tuple[ComputedBuffer,
         return (_product(call, output, analysis),)
     product = _between(output, analysis)
     first = _product(call, product, analysis)
-    loops = _loops(output.layout.size, "i")
+    loops = loops_of(output.layout.size, "i")
     position = tuple(symbol.index for symbol in loops)
     make = analysis.expressions
     value: Value = make.load(product.name, product.layout.index(position), product.layout.dtype)
@@ -157,8 +157,8 @@ def _is_worth_it(call: ProductCall, output: Buffer, analysis: Analysis) -> bool:
 
 def _product(call: ProductCall, output: Buffer, analysis: Analysis) -> ComputedBuffer:
     """The reduction that fills `output`."""
-    loops = _loops(output.layout.size, "i")
-    (inner,) = _loops((call.left.layout.size[-1],), "r")
+    loops = loops_of(output.layout.size, "i")
+    (inner,) = loops_of((call.left.layout.size[-1],), "r")
     *outside, rows, columns = (symbol.index for symbol in loops)
     left = call.left.load(analysis, (*outside, rows, inner.index))
     right = call.right.load(analysis, (*outside, inner.index, columns))
@@ -167,7 +167,8 @@ def _product(call: ProductCall, output: Buffer, analysis: Analysis) -> ComputedB
     return ComputedBuffer(outputs=(output,), body=body)
 
 
-def _loops(size: tuple[Index, ...], prefix: str) -> tuple[LoopSymbol, ...]:
+def loops_of(size: tuple[Index, ...], prefix: str) -> tuple[LoopSymbol, ...]:
+    """Loops of these extents, named as those of bodies are: `i0`, `i1`, … with the prefix i."""
     return tuple(LoopSymbol(f"{prefix}{number}", extent) for number, extent in enumerate(size))
 
 
@@ -185,7 +186,8 @@ def _between(output: Buffer, analysis: Analysis) -> Buffer:
     return analysis.buffers[name]
 
 
-def _matrix(operand: Operand, analysis: Analysis) -> Matrix | None:
+def matrix_of(operand: Operand, analysis: Analysis) -> Matrix | None:
+    """The memory that an operand is; None for one that is no tensor, or is of another type."""
     match operand:
         case BufferReference(name=name):
             return Matrix(name, analysis.buffers[name].layout)

@@ -13,6 +13,7 @@ from fusewright.ir.program import ComputedBuffer, Program
 from fusewright.passes import Pass
 from fusewright.records import replace
 from fusewright.schedule.analysis import Analysis
+from fusewright.schedule.attention import attention_as_loops
 from fusewright.schedule.batch import batch
 from fusewright.schedule.dead_code import remove_dead_code, unread_buffers
 from fusewright.schedule.effects import output_buffers
@@ -33,6 +34,7 @@ PROGRAM_PASSES: Final = (
     Pass("moments", deviations_at_once),
     Pass("split", split_reductions),
     Pass("products", products_as_loops),
+    Pass("attention", attention_as_loops),
 )
 """Passes over the program's statements: `run(program, analysis)` gives the program after it."""
 
