@@ -4,7 +4,7 @@ told of, and options say whether it does.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -115,12 +115,36 @@ def test_in_conditions_loops_and_gradients(monkeypatch: pytest.MonkeyPatch) -> N
         torch.testing.assert_close(argument.grad, wanted.grad, rtol=1e-4, atol=1e-4)
 
 
-def test_dynamic_sizes_have_decisions_by_class() -> None:
-    options = {"strict": True, "multi_kernel": "on", "multi_kernel_cache": False}
-    program = fusewright.compile(lambda x: x.sum(0) * 2, dynamic=True, options=options)
-    for rows, columns in ((300, 70), (10, 5000), (299, 69), (1, 9), (4000, 3)):
+@pytest.mark.parametrize("way", ["on", "0", "1"])
+@pytest.mark.parametrize("name", ["sums", "centred", "two groups of one structure"])
+def test_dynamic_sizes_have_decisions_by_class(name: str, way: str) -> None:
+    """Whether there is a choice is seen by the sizes of the first call; between which powers of two
+    those of a call lie, then tells which decision is its.
+    """
+    function = DYNAMIC[name]
+    options = {"strict": True, "multi_kernel": way, "multi_kernel_cache": False}
+    program = fusewright.compile(function, dynamic=True, options=options)
+    sizes = ((3, 8192), (7, 33000), (3, 8193), (3, 9000), (300, 70), (2, 9), (5, 32767))
+    for rows, columns in sizes:
         x = torch.randn(rows, columns)
-        torch.testing.assert_close(program(x), x.sum(0) * 2, rtol=1e-4, atol=1e-3)
+        both = x, x.t().contiguous()
+        torch.testing.assert_close(program(*both), function(*both), rtol=1e-4, atol=1e-3)
+    (compilation,) = fusewright.api.compilations(program)
+    record = compilation.compiled.record
+    if way == "on":
+        own = [*sizes, *((b, a) for a, b in sizes if name.startswith("two"))]
+        classes = {choices.size_class(size) for size in own}
+        assert "split" in {name for choice in record.choices for name in choice.alternatives}
+        assert {len(choice.decisions) for choice in record.choices} == {len(classes)}
+    elif way == "1":
+        assert any("split" in launch.kernel for launch in record.launches)
+
+
+DYNAMIC: dict[str, Callable[[Tensor, Tensor], Any]] = {
+    "sums": lambda x, y: x.sum(-1) * 2,
+    "centred": lambda x, y: (x - x.mean(-1, keepdim=True)).amax(-1),
+    "two groups of one structure": lambda x, y: (y.exp().sum(-1), x.exp().sum(-1)),
+}
 
 
 REDUCTIONS = {

@@ -25,6 +25,7 @@ from fusewright.ir.kernel import Kernel, Launch
 from fusewright.ir.limits import LimitsOf
 from fusewright.ir.lines import CallChoice, DefineChoice
 from fusewright.ir.verify import verify_renamed_group
+from fusewright.kernels.analysis import SizeHints
 from fusewright.kernels.candidates import CandidateSet, KernelCandidate
 from fusewright.kernels.language import Candidate, Implementation, KernelLanguage, Work
 from fusewright.kernels.targets import TARGETS, Languages, Target
@@ -130,8 +131,10 @@ def define_kernels(
     by_structure = dict(zip(structures, chosen, strict=True))
     alternatives = _Alternatives()
     if has_choices:
-        for structure, candidate in by_structure.items():
-            alternatives.add(structure, structures[structure], candidate)
+        hints = schedule.program.hints
+        for _, names, structure in uses.values():  # Those of one structure may be of other sizes.
+            sizes = {new.name: hints[own.name] for new, own in names.sizes if own.name in hints}
+            alternatives.add(structure, structures[structure], by_structure[structure], sizes)
     if alternatives.choices and context.options.tune:
         choice_trials = importlib.import_module("fusewright.kernels.choice_trials")
         kernels = {candidate.kernel.name: candidate.kernel for candidate in chosen}
@@ -166,12 +169,18 @@ class _Alternatives:
         self.are_lacking = False
         """Whether a group was left to a choice which there is none of."""
 
-    def add(self, structure: str, among: CandidateSet, first: KernelCandidate) -> None:
-        """The ways to do the work of a structure, that of the kernel `first` foremost."""
+    def add(
+        self, structure: str, among: CandidateSet, first: KernelCandidate, hints: SizeHints
+    ) -> None:
+        """The ways to do the work of a structure, that of the kernel `first` foremost, where a use
+        of it has these sizes.
+        """
+        if structure in self.choices:
+            return
         language, names = among.language, among.names
         group = canonical_group(among.group, names)
-        ways = language.ways(group)
-        self.are_lacking |= is_left_open(group, ways, language.limits)
+        ways = language.ways(group, hints)
+        self.are_lacking |= is_left_open(group, ways, language.limits, hints)
         if len(ways) < 2:
             return
         name = f"{language.name}_{among.group.name}"

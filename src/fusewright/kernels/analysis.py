@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from math import prod
+from typing import Final
 
 from fusewright.ir.group import Group, Reduce, ScanStore, Stage, action_roots
 from fusewright.ir.index import Compound, Index, LoopSymbol, Symbol, integer
@@ -21,6 +22,11 @@ from fusewright.records import record
 
 ASSUMED_EXTENT = 64
 """Stands for a symbolic extent where only profit depends on it."""
+
+SizeHints = Mapping[str, int | float]
+"""Sizes by name, as they were when compiling. Only profit may depend on them."""
+
+NO_HINTS: Final[SizeHints] = {}
 
 # Values
 # ----------------------------------------------------------------------------------------------
@@ -45,10 +51,13 @@ def loaded_in(*stages: Stage) -> frozenset[str]:
     return frozenset(value.buffer for value in values if isinstance(value, Load))
 
 
-def extent_hint(symbol: LoopSymbol) -> int:
-    """The number of turns of a loop, guessed where it is symbolic."""
+def extent_hint(symbol: LoopSymbol, hints: SizeHints = NO_HINTS) -> int:
+    """The number of turns of a loop, guessed where it depends on a size that has no hint."""
     count = symbol.extent
-    return int(count) if count.is_constant else ASSUMED_EXTENT
+    if count.is_constant:
+        return int(count)
+    known = all(size.name in hints for size in count.free())
+    return count.evaluate(hints) if known else ASSUMED_EXTENT
 
 
 class Dependences:
@@ -188,15 +197,16 @@ def _cost(value: Value) -> int:
     return 1 if isinstance(value, Load | Indirect) else node_cost(value)
 
 
-def rows_of(group: Group) -> tuple[int, int]:
+def rows_of(group: Group, hints: SizeHints = NO_HINTS) -> tuple[int, int]:
     """The number of points of a group's outer loops, and of turns of the loops of the stage that
-    has most of its own; guessed where they are symbolic.
+    has most of its own; guessed where sizes have no hint.
     """
-    return prod(map(extent_hint, group.outer)), max(map(points, group.stages))
+    rows = prod(extent_hint(symbol, hints) for symbol in group.outer)
+    return rows, max(points(stage, hints) for stage in group.stages)
 
 
-def points(stage: Stage) -> int:
+def points(stage: Stage, hints: SizeHints = NO_HINTS) -> int:
     """The number of times that a stage's actions run for one point of the outer loops, guessed
-    where that is symbolic.
+    where sizes have no hint.
     """
-    return prod(map(extent_hint, stage.inner))
+    return prod(extent_hint(symbol, hints) for symbol in stage.inner)

@@ -10,6 +10,7 @@ from fusewright.ir.index import Index, Symbol
 from fusewright.ir.kernel import CpuFacts, KernelFacts
 from fusewright.ir.limits import PLAIN, Limits
 from fusewright.ir.program import Buffer
+from fusewright.kernels.analysis import SizeHints
 from fusewright.records import record
 from fusewright.runtime.targets import Loader
 
@@ -56,7 +57,7 @@ class Implementation:
     """Buffers that the parts hand to each other."""
 
 
-def one_way(group: Group) -> Sequence[Implementation]:
+def one_way(group: Group, hints: SizeHints) -> Sequence[Implementation]:
     """No ways among which measuring would have to choose."""
     return ()
 
@@ -91,7 +92,7 @@ class KernelLanguage:
     the library.
     """
 
-    ways: Callable[[Group], Sequence[Implementation]] = one_way
+    ways: Callable[[Group, SizeHints], Sequence[Implementation]] = one_way
     """The ways to do the work of a group under canonical names, of which `write` is the first,
     where it is not clear that this is the fastest; none where it is.
     """

@@ -37,7 +37,7 @@ from fusewright.ir.neutral import NEUTRAL_ELEMENTS
 from fusewright.ir.program import Buffer, Layout
 from fusewright.ir.raising import value_may_raise
 from fusewright.ir.value import Expressions, Load, Value, postorder
-from fusewright.kernels.analysis import loaded_in, rows_of, stored_in
+from fusewright.kernels.analysis import SizeHints, loaded_in, rows_of, stored_in
 from fusewright.kernels.language import Implementation, Write
 from fusewright.records import record, replace
 
@@ -257,11 +257,11 @@ class _Splitter:
         return kept[::-1]
 
 
-def tiles_of(group: Group, limits: Limits) -> tuple[int, int]:
+def tiles_of(group: Group, limits: Limits, hints: SizeHints) -> tuple[int, int]:
     """The tiles of rows that are computed together, and the elements that each gathers; guessed
-    where they are symbolic.
+    where sizes have no hint.
     """
-    rows, length = rows_of(group)
+    rows, length = rows_of(group, hints)
     lanes = limits.lanes if is_across(group) else 1
     return -(-rows // lanes), length * lanes
 

@@ -25,6 +25,7 @@ from fusewright.ir.lines import (
     Line,
 )
 from fusewright.ir.neutral import NEUTRAL_ELEMENTS
+from fusewright.kernels.analysis import SizeHints
 from fusewright.kernels.language import Implementation
 from fusewright.kernels.split_groups import tiles_of
 from fusewright.records import replace
@@ -80,9 +81,11 @@ def call_choice(choice: DefineChoice, group: Group, names: CanonicalNames) -> Ca
     )
 
 
-def is_left_open(group: Group, ways: Sequence[Implementation], limits: Limits) -> bool:
+def is_left_open(
+    group: Group, ways: Sequence[Implementation], limits: Limits, hints: SizeHints
+) -> bool:
     """Whether scheduling left a group whole, though few rows are long, and it cannot be cut now."""
-    tiles, elements = tiles_of(group, limits)
+    tiles, elements = tiles_of(group, limits, hints)
     if tiles >= limits.reductions or not limits.leaves_open(tiles, elements):
         return False
     kinds = {a.kind for stage in group.stages for a in stage.actions if isinstance(a, Reduce)}

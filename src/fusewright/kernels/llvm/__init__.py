@@ -17,7 +17,7 @@ from fusewright.ir.index import Symbol
 from fusewright.ir.kernel import CpuFacts
 from fusewright.ir.limits import Limits
 from fusewright.ir.products import matrix_product
-from fusewright.kernels.analysis import rows_of
+from fusewright.kernels.analysis import SizeHints, rows_of
 from fusewright.kernels.language import Candidate, Implementation, Work
 from fusewright.kernels.llvm.emit import write_kernel
 from fusewright.kernels.llvm.plan import KernelPlan, make_plan, near_plans, possible_plans
@@ -63,7 +63,7 @@ def write(
     return write_kernel(group, tensors, sizes, plan, target), _work(plan)
 
 
-def ways(group: Group, target: CpuTarget, limits: Limits) -> list[Implementation]:
+def ways(group: Group, hints: SizeHints, target: CpuTarget, limits: Limits) -> list[Implementation]:
     """The ways to do the work of a group, where it is unclear which is fastest: whole or in chunks,
     and by vectors of other loops.
     """
@@ -72,7 +72,7 @@ def ways(group: Group, target: CpuTarget, limits: Limits) -> list[Implementation
     reduces = any(isinstance(a, Reduce) for stage in group.stages for a in stage.actions)
     if not reduces or matrix_product(group) is not None:
         return found
-    rows, length = rows_of(group)
+    rows, length = rows_of(group, hints)
     if rows * length < SMALL:
         return found
     if limits.leaves_open(rows, length):

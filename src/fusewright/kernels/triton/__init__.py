@@ -10,6 +10,7 @@ from fusewright.ir.index import Symbol
 from fusewright.ir.kernel import KernelArgument
 from fusewright.ir.limits import Limits
 from fusewright.ir.text import commented_loops
+from fusewright.kernels.analysis import SizeHints
 from fusewright.kernels.language import Candidate, Implementation, Work
 from fusewright.kernels.triton.axis_form import CannotRecompute, can_be_written
 from fusewright.kernels.triton.configurations import configuration_of, configurations
@@ -106,11 +107,11 @@ def write_work(group: Group, tensors: Sequence[str], sizes: Sequence[Symbol]) ->
     return _written(group, tensors, sizes, configuration_of(group))
 
 
-def ways(group: Group, limits: Limits) -> list[Implementation]:
+def ways(group: Group, hints: SizeHints, limits: Limits) -> list[Implementation]:
     """The ways to do the work of a group among which measuring chooses, that of `write_work`
     first; one alone where it is clear.
     """
-    return ways_to_reduce(group, limits, _written)
+    return ways_to_reduce(group, hints, limits, _written)
 
 
 def candidates(group: Group, tensors: Sequence[str], sizes: Sequence[Symbol]) -> list[Candidate]:

@@ -11,7 +11,7 @@ from typing import Final
 from fusewright.ir.group import Group, Reduce
 from fusewright.ir.index import Symbol
 from fusewright.ir.limits import Limits
-from fusewright.kernels.analysis import rows_of
+from fusewright.kernels.analysis import SizeHints, rows_of
 from fusewright.kernels.language import Implementation, Work
 from fusewright.kernels.split_groups import in_chunks, tiles_of
 from fusewright.kernels.triton.axis_form import can_be_written
@@ -35,7 +35,9 @@ WriteIn = Callable[[Group, Sequence[str], Sequence[Symbol], Configuration], tupl
 """Writes a group in a configuration."""
 
 
-def ways_to_reduce(group: Group, limits: Limits, write: WriteIn) -> list[Implementation]:
+def ways_to_reduce(
+    group: Group, hints: SizeHints, limits: Limits, write: WriteIn
+) -> list[Implementation]:
     """The ways to do the work of a group, the one of the rule first; one alone where that is
     clear.
     """
@@ -50,14 +52,14 @@ def ways_to_reduce(group: Group, limits: Limits, write: WriteIn) -> list[Impleme
 
     first = configuration_of(group)
     ways = [way(_word(first), first)]
-    _, length = rows_of(group)
+    _, length = rows_of(group, hints)
     reduces = any(isinstance(a, Reduce) for stage in group.stages for a in stage.actions)
     if not reduces or length < SHORTEST or product_of(group) is not None:
         return ways
     other = configuration_of(group, persistent=not first.tiling.persistent)
     if other.tiling.persistent != first.tiling.persistent and can_be_written(group, other.tiling):
         ways.append(way(_word(other), other))
-    tiles, elements = tiles_of(group, limits)
+    tiles, elements = tiles_of(group, limits, hints)
     if limits.leaves_open(tiles, elements):
         wanted = min(-(-limits.chunks // tiles), elements // limits.shortest_chunk)
         ways += in_chunks(group, max(2, wanted), partial(_write_by_rule, write))
