@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import fusewright
-from fusewright import pipeline
+from fusewright import generation, pipeline
 from fusewright.runtime.cuda_graphs import (
     PATIENCE,
     RECORDING_LIMIT,
@@ -351,6 +351,6 @@ def test_backend_cudagraphs_leaves_a_graph_on_the_cpu_as_it_is() -> None:
 def test_training(loop: Callable[..., Any], world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """The loops that are tested on a GPU."""
     monkeypatch.setattr(loops, "CUDA", torch.device("cpu"))
-    monkeypatch.setattr(pipeline, "why_not_recorded", lambda schedule: "")
+    monkeypatch.setattr(generation, "why_not_recorded", lambda schedule: "")
     monkeypatch.setattr(pipeline, "current_pool", lambda device: world.pool)
     loops.test_training(loop)

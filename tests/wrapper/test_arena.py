@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, fx
 
 import fusewright
-from fusewright import pipeline
+from fusewright import generation
 from fusewright.config import TARGETS, Options
 from fusewright.context import CompileContext
 from fusewright.ir.dtype import DType
@@ -232,7 +232,7 @@ def test_models_need_little_more_than_the_least(monkeypatch: pytest.MonkeyPatch)
         shares[name].append(peak_bytes(planned, hints) / peak_bytes(lines, hints))
         return planned
 
-    monkeypatch.setattr(pipeline, "plan_memory", plan)
+    monkeypatch.setattr(generation, "plan_memory", plan)
     for name, generate in models().items():
         shares[name] = []
         generate(LANGUAGES["cpu"])

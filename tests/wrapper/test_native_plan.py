@@ -15,7 +15,7 @@ import torch
 from torch.nn import functional
 
 import fusewright
-from fusewright import pipeline
+from fusewright import generation
 from fusewright.kernels import KernelLanguage, Languages, triton
 from fusewright.native import CallPlan
 from fusewright.records import field, record
@@ -400,7 +400,7 @@ class InTurn(Languages):
 def test_a_module_of_two_languages(
     dynamic: bool, monkeypatch: pytest.MonkeyPatch, recorded: list[Recorded]
 ) -> None:
-    monkeypatch.setattr(pipeline, "Languages", InTurn)
+    monkeypatch.setattr(generation, "Languages", InTurn)
 
     def program(x: Tensor, w: Tensor) -> Any:
         y = torch.relu(x + 1) @ w.t()
