@@ -16,6 +16,7 @@ SOURCES = (
     "tensor_access",
     "profiling",
     "cpu_kernel",
+    "random_draws",
     "standalone/checksum",
     "standalone/object_code",
     "machine_code",

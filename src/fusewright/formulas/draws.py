@@ -44,8 +44,13 @@ def native_dropout_backward(gradient: Tensor, mask: Tensor, scale: float) -> Ten
 
 @formula(aten.bernoulli.p)
 def bernoulli(x: Tensor, probability: float, generator: Any = None) -> Any:
-    """The draw by way of truth values, which take a quarter of the memory to save."""
+    """The draw by way of truth values, which take a quarter of the memory to save. On a CPU they
+    are drawn as such, from the same numbers.
+    """
     if generator is not None or not x.dtype.is_floating_point:
         return NotImplemented
-    kept = aten.ne.Scalar(aten.bernoulli.p(x, probability), 0)
+    if x.device.type == "cpu":
+        kept = aten.bernoulli.p(aten.empty_like.default(x, dtype=torch.bool), probability)
+    else:
+        kept = aten.ne.Scalar(aten.bernoulli.p(x, probability), 0)
     return aten._to_copy.default(kept, dtype=x.dtype)

@@ -18,12 +18,14 @@ from fusewright.ir.program import (
     CallOperator,
     CallSubprogram,
     Enumerated,
+    Layout,
     ListOf,
     Literal,
     Operand,
+    UnfilledMemory,
     ViewReference,
 )
-from fusewright.lower.boxes import Box
+from fusewright.lower.boxes import Box, memory_strides
 from fusewright.lower.builder import Call, ProgramBuilder
 from fusewright.opaque import BUFFERS
 from fusewright.operators import facts
@@ -61,6 +63,8 @@ def call_extern(
         raise Unsupported(f"{target} has no lowering", node.meta.get("location"))
     builder = call.builder
     builder.context.note("extern", call.operator, str(node.meta.get("location") or ""))
+    if facts(target).ignores_values:
+        arguments = (_unread(builder, arguments[0]), *arguments[1:])
     operands = tuple(operand(builder, argument) for argument in arguments)
     named = tuple((name, operand(builder, value)) for name, value in keywords.items())
     written = tuple(_buffers(target, written_arguments(target), operands, named))
@@ -84,6 +88,22 @@ def call_extern(
     )
     boxes = _added(call, kernel, results)
     return boxes if is_list else boxes[0]
+
+
+def _unread(builder: ProgramBuilder, box: Box) -> Box:
+    """Memory of any content in place of a tensor that is not computed yet."""
+    storage = box.storage
+    if not storage.is_lazy or box.position is not None:
+        return box
+    layout = Layout(
+        dtype=storage.dtype,
+        size=storage.size,
+        stride=memory_strides(storage.size, storage.stride),
+        device=storage.device,
+    )
+    buffer = builder.buffer(layout)
+    builder.statements.append(UnfilledMemory(outputs=(buffer,)))
+    return builder.input(buffer)
 
 
 def _call_subprogram(call: Call, node: fx.Node, arguments: tuple[Any, ...]) -> Any:

@@ -13,6 +13,7 @@
 #include "machine_code.h"
 #include "history.h"
 #include "profiling.h"
+#include "random_draws.h"
 #include "tensor_access.h"
 #include "torch_state.h"
 #include "training_call.h"
@@ -72,6 +73,12 @@ PyDoc_STRVAR(checksum_doc,
              "16 bytes that damage of the memory changes: four CRC-32C of interleaved words. The\n"
              "interpreter lock is released meanwhile. ValueError: not a multiple of 32 bytes.");
 
+PyDoc_STRVAR(draw_bernoulli_doc,
+             "draw_bernoulli(generator, result, count, probability, /)\n--\n\n"
+             "Draw `count` truth values from a CPU generator of torch's into a contiguous bool tensor,\n"
+             "as `bernoulli_` does where it makes numbers one by one. No other thread that holds the\n"
+             "interpreter lock draws meanwhile. ValueError: an unknown state, or not a probability.");
+
 PyDoc_STRVAR(size_doc, "size_of(tensor, dimension, /)\n--\n\n"
                        "`tensor.size(dimension)`, in a tenth of the time.");
 
@@ -98,6 +105,7 @@ static PyMethodDef functions[] = {
      run_only_doc},
     {"lacking_features", machine_code_lacking, METH_VARARGS, lacking_features_doc},
     {"set_profiler", profiling_set, METH_VARARGS, set_profiler_doc},
+    {"draw_bernoulli", random_draws_bernoulli, METH_VARARGS, draw_bernoulli_doc},
     {"checksum", machine_code_checksum, METH_VARARGS, checksum_doc},
     {"size_of", (PyCFunction)(void (*)(void))tensor_access_size, METH_FASTCALL, size_doc},
     {"stride_of", (PyCFunction)(void (*)(void))tensor_access_stride, METH_FASTCALL, stride_doc},

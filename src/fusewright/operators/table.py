@@ -106,6 +106,9 @@ class Facts:
     is_unfilled: bool = False
     """The result's memory holds anything."""
 
+    ignores_values: bool = False
+    """Nothing but the geometry of the first argument matters."""
+
     seeks_equals: bool = False
     """The result tells which elements of two tensors are equal: one rounding more, and none are."""
 
@@ -252,6 +255,13 @@ TABLE: Final = _table(
         empty.memory_format empty_like empty_strided empty_permuted new_empty new_empty_strided
         """,
         is_unfilled=True,
+    ),
+    _row(
+        """
+        bernoulli.p uniform normal_functional random random.from random.to exponential geometric
+        log_normal cauchy
+        """,
+        ignores_values=True,
     ),
     _row("lift_fresh lift_fresh_copy lift", OperatorKind.LITERAL),
     _row("size stride", OperatorKind.GEOMETRY),

@@ -89,6 +89,8 @@ def _row(node: ast.expr, text: str, devices: Mapping[str, str]) -> Row:
             kind, name = _row(source, text, devices)
             if kind == "constant":
                 return ["view", name, *map(ast.literal_eval, layout)]
+        case ast.Attribute(value=ast.Name(id="runtime"), attr="bernoulli"):
+            return ["operator", "aten", "bernoulli", "p"]
         case ast.Attribute(value=ast.Name(id="runtime"), attr=name) if name in RUNTIME:
             return ["runtime", name]
         case ast.Subscript(value=ast.Attribute(attr="NUMBER_FUNCTIONS"), slice=name):

@@ -11,6 +11,7 @@ from fusewright.runtime.choices import Choice
 from fusewright.runtime.cpu import KernelSource
 from fusewright.runtime.cuda import TritonSource
 from fusewright.runtime.debug_printer import assert_layout, check_nan, debug_print
+from fusewright.runtime.draws import bernoulli
 from fusewright.runtime.layouts import (
     check_fact,
     exact_layout,
@@ -34,6 +35,7 @@ __all__ = [
     "TritonSource",
     "allocator",
     "assert_layout",
+    "bernoulli",
     "check_fact",
     "check_nan",
     "constant",
