@@ -71,3 +71,55 @@ def test_something_may_raise_afterwards(more: str) -> None:
 
 def test_the_old_value_is_a_result() -> None:
     assert in_place("", ", x") == {}
+
+
+CACHE = """\
+program decode(key: f32[4, 8], place: i64[4], keys: f32[4, 16, 8], query: f32[4, 8]{inputs})
+{before}  stored: f32[4, 16, 8] = scatter {mode} [i0<4, i1<8] into keys
+    t0 = load place[{place}]
+    k0 = indirect t0 below 16 check
+    t1 = load {value}
+    yield t1 at 128*i0 + 8*k0 + i1
+  score: f32[4, 16, 1] = extern aten.bmm.default(stored, view(query, f32[4, 8, 1]))
+  mutation stored of keys
+  return stored, score{results}
+"""
+
+SCALED_BEFORE = """\
+  scaled: f32[4, 16, 8] = pointwise [i0<4, i1<16, i2<8]
+    t0 = load keys[128*i0 + 8*i1 + i2]
+    t1 = mul t0, 2.0
+    yield t1
+"""
+
+
+def stored_in_place(before: str = "", inputs: str = "", results: str = "", **parts: str) -> bool:
+    parts = {"mode": "store", "place": "0", "value": "key[8*i0 + i1]"} | parts
+    text = CACHE.format(before=before, inputs=inputs, results=results, **parts)
+    steps = schedule(parse_program(text), CompileContext()).steps
+    return any(("stored", "keys") in step.takes_over for step in steps)
+
+
+def test_a_row_is_stored_into_a_cache_before_a_library_call() -> None:
+    """A call that raises behind it is run again, and stores the same to the same place."""
+    assert stored_in_place()
+
+
+def test_what_raises_ahead_of_the_store_raises_first() -> None:
+    before = "  other: f32[8, 8] = extern aten.cholesky.default(matrix) effect\n"
+    assert stored_in_place(before, ", matrix: f32[8, 8]", ", other")
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"mode": "add"},
+        {"place": "i0"},
+        {"value": "keys[128*i0 + i1]"},
+        {"before": SCALED_BEFORE, "results": ", scaled"},
+    ],
+    ids=["sum", "several places", "old value stored", "old value read"],
+)
+def test_a_store_that_must_not_be_repeated_waits(parts: dict[str, str]) -> None:
+    """Done twice it would give something else, or where it raises it would have stored a part."""
+    assert not stored_in_place(**parts)

@@ -8,18 +8,26 @@ call.
 An input must keep its old value until its last reader has run, and until nothing can raise any
 more: a call that raises is run again, or has changed nothing. Kernels that the program wrote may
 come later: it is only when they are first compiled that they raise, and that is marked then.
+
+A few elements stored into an input that nobody else reads, as the keys and values of a token are
+into a cache of fixed size, need not wait: whoever runs the call again stores to the same elements,
+and what eager raises behind its store, it raises with the store done.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final
 
-from fusewright.ir.group import Group, StepWork, action_roots
+from fusewright.ir.group import Accumulate, Group, StepWork, action_roots
 from fusewright.ir.program import Buffer, CallUserKernel, CopyBack, Program, UnfilledMemory
 from fusewright.ir.raising import value_may_raise
-from fusewright.ir.value import postorder
+from fusewright.ir.value import IndexValue, Load, Random, Value, postorder
 from fusewright.schedule.analysis import Analysis
 from fusewright.schedule.effects import buffers_used, output_buffers
+
+CPU: Final = "cpu"
 
 
 def written_in_place(program: Program, works: Sequence[StepWork]) -> dict[str, str]:
@@ -27,21 +35,27 @@ def written_in_place(program: Program, works: Sequence[StepWork]) -> dict[str, s
     targets = dict(program.mutations)
     analysis = Analysis(program)
     buffers = program.buffers()
+    positions = _positions(program)
+    stores = _lone_stores(program, works, targets)
     read_later = {analysis.memory(name) for name in output_buffers(program)}
+    end = first_raising = len(program.statements)
     in_place: dict[str, str] = {}
     for work in reversed(works):
+        store = stores.get(id(work), "")
         if may_raise(work) and not isinstance(work, CallUserKernel):
-            break
-        if isinstance(work, Group):
-            for written in work.writes:
-                target = targets.get(written.name)
-                if (
-                    target is not None
-                    and (written.name, target) in work.reuses
-                    and target not in read_later
-                    and _is_same_place(written, buffers[target])
-                ):
-                    in_place[written.name] = target
+            position = positions[store] if store else _first_position(work, positions)
+            is_early = bool(store) and position < first_raising
+            first_raising = min(first_raising, position)
+        else:
+            is_early = bool(store) and positions[store] < first_raising
+        for name, source in work.reuses if isinstance(work, Group) else ():
+            if (
+                targets.get(name) == source
+                and (first_raising == end or (is_early and name == store))
+                and source not in read_later
+                and _is_same_place(buffers[name], buffers[source])
+            ):
+                in_place[name] = source
         read_later |= {analysis.memory(name) for name in buffers_used(work)}
     return in_place
 
@@ -50,10 +64,78 @@ def may_raise(work: StepWork) -> bool:
     """Whether a step may fail at run time: any library call, a checked index, a division by 0."""
     match work:
         case Group():
-            roots = [root for stage in work.stages for root in action_roots(*stage.actions)]
-            return any(value_may_raise(value) for value in postorder(tuple(roots)))
+            return any(value_may_raise(value) for value in _values(work))
         case _:
             return not isinstance(work, CopyBack | UnfilledMemory)
+
+
+def _values(group: Group) -> tuple[Value, ...]:
+    roots = [root for stage in group.stages for root in action_roots(*stage.actions)]
+    return tuple(postorder(tuple(roots)))
+
+
+def _positions(program: Program) -> dict[str, int]:
+    """The place among the program's statements of what makes each buffer."""
+    return {
+        buffer.name: position
+        for position, statement in enumerate(program.statements)
+        for buffer in statement.outputs
+    }
+
+
+def _first_position(work: StepWork, positions: Mapping[str, int]) -> int:
+    """The place in the program, at least, of what may raise in a step: any for a group, which may
+    compute what was computed far before it.
+    """
+    outputs = () if isinstance(work, Group) else work.outputs
+    return min((positions[buffer.name] for buffer in outputs), default=-1)
+
+
+def _lone_stores(
+    program: Program, works: Sequence[StepWork], targets: Mapping[str, str]
+) -> dict[int, str]:
+    """By the identity of a group, the new value of an input of which the group stores a few
+    elements, where nobody else uses that input: its old value decides nothing.
+    """
+    uses = Counter(name for work in works for name in buffers_used(work))
+    known = frozenset(buffer.name for buffer in (*program.inputs, *program.constants))
+    stores: dict[int, str] = {}
+    for work in works:
+        if not isinstance(work, Group):
+            continue
+        actions = [action for stage in work.stages for action in stage.actions]
+        scatters = [action for action in actions if isinstance(action, Accumulate)]
+        match scatters:
+            case [Accumulate(buffer=buffer, mode="store") as scatter] if buffer in targets:
+                target = targets[buffer]
+                values = _values(work)
+                is_read = any(isinstance(v, Load) and v.buffer == target for v in values)
+                if uses[target] == 1 and not is_read and _is_repeatable(work, scatter, known):
+                    stores[id(work)] = buffer
+    return stores
+
+
+def _is_repeatable(group: Group, scatter: Accumulate, known: Collection[str]) -> bool:
+    """Whether a scatter stores to the same elements in each run of a call, and to none where its
+    group raises: at one index, computed of integers that the call is given (`known`). On a GPU it
+    may be at several: a check that fails there ends all.
+    """
+    if any(value_may_raise(value) and value not in scatter.indirect for value in _values(group)):
+        return False
+    loops = {*group.outer, *(symbol for stage in group.stages for symbol in stage.inner)}
+    fixed = loops if group.device == CPU else set()
+    for value in postorder(scatter.indirect):
+        match value:
+            case Load(buffer=buffer, index=index):
+                if buffer not in known or not fixed.isdisjoint(index.free()):
+                    return False
+            case IndexValue(index=index) if not fixed.isdisjoint(index.free()):
+                return False
+            case Random():
+                return False
+        if value.dtype.is_float:
+            return False
+    return True
 
 
 def _is_same_place(written: Buffer, target: Buffer) -> bool:

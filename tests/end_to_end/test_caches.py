@@ -1,0 +1,101 @@
+"""Rows stored into caches of fixed size are stored in the caches' own memory, and what is there is
+eager's, whatever raises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import fusewright
+
+LENGTH = 24
+
+Step = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+"""A program of a query and key, a position, and caches of keys and of values."""
+
+
+def attention(row: Tensor, place: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    keys.index_copy_(2, place, row * 2)
+    values[:, :, place] = row + 1
+    return torch.nn.functional.scaled_dot_product_attention(row, keys, values)
+
+
+def moving(row: Tensor, place: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    """The position is an input that is written to."""
+    where = torch.arange(1) + place
+    place.add_(1)
+    keys.index_copy_(2, where, row)
+    values.index_copy_(2, where, row - 1)
+    return (row @ keys.mT) @ values
+
+
+def old_rows_count(row: Tensor, place: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    """What stood at the position is read, so that a second run would read what the first stored."""
+    old = keys[:, :, place]
+    keys.index_copy_(2, place, old + row)
+    return row @ keys.mT + values.sum()
+
+
+def raises_behind(row: Tensor, place: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    keys.index_copy_(2, place, row)
+    return torch.linalg.cholesky(values[0, 0, :4, :4]) + keys.sum()
+
+
+def raises_ahead(row: Tensor, place: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    lower = torch.linalg.cholesky(values[0, 0, :4, :4])
+    keys.index_copy_(2, place, row)
+    return lower + (row @ keys.mT).sum()
+
+
+STEPS: list[Step] = [attention, moving, old_rows_count, raises_behind, raises_ahead]
+
+
+def arguments(place: int) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    row = torch.randn(2, 3, 1, 20, generator=generator)
+    caches = [torch.randn(2, 3, LENGTH, 20, generator=generator) for _ in range(2)]
+    return [row, torch.tensor([place]), *caches]
+
+
+def outcome(step: Step, place: int) -> tuple[list[Tensor], str]:
+    """The result, if there is one, and the arguments behind the call; and what was raised."""
+    given = arguments(place)
+    try:
+        return [step(*given), *given], ""
+    except (IndexError, RuntimeError) as error:
+        return given, type(error).__name__
+
+
+@pytest.mark.parametrize("place", [0, LENGTH - 1, LENGTH, -1])
+@pytest.mark.parametrize("target", ["native", "python"])
+@pytest.mark.parametrize("step", STEPS)
+def test_as_in_eager(step: Step, target: str, place: int) -> None:
+    """Also what is in the caches behind an exception."""
+    compiled = fusewright.compile(step, options={"target": target})
+    with torch.no_grad():
+        compiled(*arguments_that_work())
+        tensors, raised = outcome(compiled, place)
+        expected, expected_raised = outcome(step, place)
+    assert raised == expected_raised
+    torch.testing.assert_close(tensors, expected, rtol=1e-5, atol=1e-5)
+
+
+def arguments_that_work() -> list[Tensor]:
+    row, place, keys, values = arguments(0)
+    values[:, :, :4, :4] = torch.eye(4)
+    return [row, place, keys, values]
+
+
+@pytest.mark.parametrize(("step", "stored"), [(attention, 2), (moving, 2), (old_rows_count, 0)])
+def test_caches_are_not_copied(step: Step, stored: int) -> None:
+    """A call allocates less than one cache where nothing reads the old rows."""
+    with torch.no_grad():
+        report: Any = fusewright.explain(step)(*arguments(3))
+    (graph,) = report.graphs
+    cache = arguments(3)[2].nbytes
+    assert (graph.peak_bytes < cache) == (stored > 0)
