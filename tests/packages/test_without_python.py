@@ -4,24 +4,23 @@ the section that it reads.
 
 from __future__ import annotations
 
-import ctypes
 import random
 import shutil
 import struct
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch._higher_order_ops import scan, while_loop
 
 import fusewright
 from fusewright.packages.container import read_package, write_package
-from fusewright.torch_compat.handles import delete, handles_of
+from tests.packages.in_c import SOURCES, TORCH, CLibrary, Refused
 
 ROOT = Path(__file__).parents[2]
-SOURCES = ROOT / "src" / "fusewright" / "native" / "standalone"
-TORCH = Path(torch.__file__).parent
 
 pytestmark = [
     pytest.mark.thorough,
@@ -56,6 +55,11 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Path:
         check=True,
     )  # fmt: skip
     return program
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> CLibrary:
+    return CLibrary(tmp_path_factory.mktemp("library"))
 
 
 class Model(torch.nn.Module):
@@ -166,10 +170,38 @@ def test_packages_for_others_are_refused(host: Path, path: Path, tmp_path: Path)
         assert "this processor lacks popcmt" in run(host, other, [1, 2]).stdout
 
 
-def test_a_malformed_plan_touches_no_memory_outside(host: Path, path: Path, tmp_path: Path) -> None:
+class Stepping(torch.nn.Module):
+    """Tokens to numbers by a loop with a condition in it."""
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+        def step(carry: torch.Tensor, row: torch.Tensor) -> Any:
+            even = torch.cond(carry > 9, lambda c: c - 9, lambda c: c * 2, (carry,))
+            return even + row, even * 1
+
+        return scan(step, attention_mask[0, 0], input_ids[0])[1].float()
+
+
+@pytest.fixture(scope="module")
+def path_of_blocks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("packages") / "blocks.fwp"
+    ids = torch.randint(0, 50, (1, 5))
+    return fusewright.aot_compile(Stepping().eval(), (ids, torch.ones_like(ids)), None, path)
+
+
+def test_blocks_in_a_program(host: Path, path_of_blocks: Path) -> None:
+    done = run(host, path_of_blocks, [5, 1, 2, 3, 4])
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [*map(float, done.stdout.split("\n")[2:-1])] == [2, 14, 6, 16, 10]
+
+
+@pytest.mark.parametrize("package", ["path", "path_of_blocks"])
+def test_a_malformed_plan_touches_no_memory_outside(
+    host: Path, package: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     """Any word of it may be wrong: it is refused, or does something else; it ends no process by a
     signal before it is run.
     """
+    path = request.getfixturevalue(package)
     generator = random.Random(1)
     refused = 0
     for _ in range(40):
@@ -184,7 +216,10 @@ def test_a_malformed_plan_touches_no_memory_outside(host: Path, path: Path, tmp_
         done = run(host, altered(path, tmp_path / "p", change), [])
         assert done.returncode >= 0, done.stdout + done.stderr
         done = subprocess.run(
-            [host, tmp_path / "p", "1", "2"], capture_output=True, text=True, check=False
+            [host, tmp_path / "p", "1", "2", "3", "4", "5"],
+            capture_output=True,
+            text=True,
+            check=False,
         )
         refused += done.returncode == 1
     assert refused > 5
@@ -225,39 +260,138 @@ class Keeping(torch.nn.Module):
         return x + y
 
 
-def test_memory_that_is_written_is_not_shared(tmp_path: Path) -> None:
-    library = tmp_path / "package.so"
-    torch_libraries = (f"-L{TORCH / 'lib'}", "-Wl,--no-as-needed", "-ltorch_cpu", "-lc10", "-lm")
-    files = [*SOURCES.glob("*.c"), "-x", "none", *torch_libraries]
-    flags = ["-std=c11", "-O1", "-fPIC", "-shared", "-x", "c"]
-    subprocess.run(["gcc", *flags, *files, "-o", library], check=True)
-    loaded = ctypes.CDLL(str(library))
-    loaded.fusewright_package_load.restype = ctypes.c_void_p
+def test_memory_that_is_written_is_not_shared(library: CLibrary, tmp_path: Path) -> None:
     tensors = [torch.ones(4) for _ in range(3)]
-    path = fusewright.aot_compile(Keeping().eval(), tensors, None, tmp_path / "p")
-    message = ctypes.create_string_buffer(500)
-    package = loaded.fusewright_package_load(bytes(path), b"forward", message, 500)
-    assert package, message.value
+    package = library.load(fusewright.aot_compile(Keeping().eval(), tensors, None, tmp_path / "p"))
 
-    def run_on(*inputs: torch.Tensor) -> str:
-        """What the call is refused for."""
-        held = handles_of(inputs)
-        outputs = (ctypes.c_void_p * 1)()
-        given = (ctypes.c_void_p * 3)(*held)
-        arguments = (ctypes.c_void_p(package), given, outputs, message, 500)
-        error = loaded.fusewright_package_run(*arguments)
-        for handle in [*held, *([] if error else outputs)]:
-            delete(handle)
-        return message.value.decode() if error else ""
+    def refusal(*inputs: torch.Tensor) -> str:
+        with pytest.raises(Refused) as refused:
+            package(*inputs)
+        return str(refused.value)
 
     memory, apart = torch.ones(12), torch.ones(4)
     words = "input {} lies in memory of a tensor that is written to"
-    assert run_on(memory[:4], memory[4:8], memory[8:]) == ""
+    package(memory[:4], memory[4:8], memory[8:])
     assert memory.tolist() == [2.0] * 8 + [1.0] * 4
-    assert run_on(memory[:4], memory[3:7], apart) == words.format("y")
-    assert run_on(apart, memory[:4], memory[3:7]) == words.format("z")
+    assert refusal(memory[:4], memory[3:7], apart) == words.format("y")
+    assert refusal(apart, memory[:4], memory[3:7]) == words.format("z")
     assert memory.tolist() == [2.0] * 8 + [1.0] * 4
-    loaded.fusewright_package_free(ctypes.c_void_p(package))
+    package.free()
+
+
+# Conditions and loops ---------------------------------------------------------------------------
+
+
+class Branches(torch.nn.Module):
+    """Conditions, one in another, and a loop; with weights, constants and sizes that vary."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.small = torch.nn.Linear(4, 4)
+        self.large = torch.nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor, steps: torch.Tensor) -> Any:
+        def inner(x: torch.Tensor) -> torch.Tensor:
+            return torch.cond(x.max() > 3, lambda x: x.softmax(0), lambda x: x.sort(0)[0], (x,))
+
+        def outer(x: torch.Tensor) -> torch.Tensor:
+            return self.small(x) * torch.tensor([1.0, 2.0, 3.0, 4.0]) * x.shape[0]
+
+        y = torch.cond(x.sum() > 0, inner, outer, (x,))
+        count, y = while_loop(
+            lambda count, y: count < steps, lambda count, y: (count + 1, self.large(y).relu()),
+            (torch.zeros((), dtype=torch.int64), y),
+        )  # fmt: skip
+        return y, count
+
+
+def test_conditions_and_loops(library: CLibrary, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = Branches().eval()
+    inputs = (torch.randn(5, 4), torch.tensor(2))
+    shapes = {"x": {0: torch.export.Dim("rows")}, "steps": None}
+    path = fusewright.aot_compile(model, inputs, None, tmp_path / "p", dynamic_shapes=shapes)
+    package = library.load(path)
+    for rows, shift, steps in ((5, 0.5, 2), (3, 9.0, 0), (7, -3.0, 3), (2, 5.0, 1)):
+        x = torch.randn(rows, 4) + shift
+        with torch.no_grad():
+            expected = model(x, torch.tensor(steps))
+        for result, value in zip(package(x, torch.tensor(steps)), expected, strict=True):
+            torch.testing.assert_close(result, value)
+    package.free()
+
+
+def running(x: torch.Tensor, w: torch.Tensor) -> Any:
+    carry, (sums, steps) = scan(
+        lambda c, a: (torch.tanh(c @ w + a), (c.sum(), c * 2)), x.new_zeros(x.shape[1:]), x
+    )
+    return carry, sums, steps
+
+
+def from_the_end(x: torch.Tensor, w: torch.Tensor) -> Any:
+    def step(carry: Any, a: torch.Tensor) -> Any:
+        total, count = carry
+        return (total * a + a @ w, count + 1), total * 1
+
+    (total, count), totals = scan(step, (w[0], torch.zeros((), dtype=torch.int64)), x, reverse=True)
+    return total, count, totals
+
+
+def swapped(x: torch.Tensor, w: torch.Tensor) -> Any:
+    """Values that change places, and one that stays."""
+    count = torch.zeros((), dtype=torch.int64)
+    return while_loop(
+        lambda n, a, b: n < x.shape[0], lambda n, a, b: (n + 1, b.clone(), a + 1), (count, w, w * 2)
+    )
+
+
+@pytest.mark.parametrize("function", [running, from_the_end, swapped])
+def test_loops(function: Callable[..., Any], library: CLibrary, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    x, w = torch.randn(5, 4), torch.randn(4, 4)
+    shapes = {"x": {0: torch.export.Dim("steps")}, "w": None}
+    path = fusewright.aot_compile(function, (x, w), None, tmp_path / "p", dynamic_shapes=shapes)
+    package = library.load(path)
+    for steps in (5, 2, 9):
+        x, before = torch.randn(steps, 4), w.clone()
+        expected = function(x, w)
+        for result, value in zip(package(x, w), expected, strict=True):
+            torch.testing.assert_close(result, value)
+        assert w.equal(before)
+    package.free()
+
+
+def test_faults_inside_of_a_block(library: CLibrary, tmp_path: Path) -> None:
+    def function(x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+        return torch.cond(x.sum() > 0, lambda x, i: x[i] * 2, lambda x, i: x[:1] * 1.0, (x, index))
+
+    index = torch.tensor([1])
+    path = fusewright.aot_compile(function, (torch.ones(3), index), None, tmp_path / "p")
+    package = library.load(path)
+    assert package(torch.ones(3), index)[0].tolist() == [2.0]
+    with pytest.raises(Refused, match="index out of range in compiled kernel cpu_"):
+        package(torch.ones(3), torch.tensor([7]))
+    assert package(-torch.ones(3), torch.tensor([7]))[0].tolist() == [-1.0]
+    package.free()
+
+
+def test_frozen_weights(library: CLibrary, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    layers = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 8, 3, padding=1), torch.nn.BatchNorm2d(8), torch.nn.ReLU()
+    ).eval()
+    layers[1].running_mean.normal_()
+    x = torch.randn(2, 3, 9, 9)
+    options = {"freeze": True}
+    for shapes in (None, {"input": {0: torch.export.Dim("rows")}}):
+        path = fusewright.aot_compile(
+            layers, (x,), None, tmp_path / "p", dynamic_shapes=shapes, options=options
+        )
+        package = library.load(path)
+        x = torch.randn(2 if shapes is None else 5, 3, 9, 9)
+        with torch.no_grad():
+            torch.testing.assert_close(package(x)[0], layers(x), rtol=1e-4, atol=1e-5)
+        package.free()
 
 
 def test_what_needs_python_has_no_such_section(host: Path, tmp_path: Path) -> None:

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import torch
 
 from fusewright.packages.constants import constant_of
 from fusewright.packages.structure import leaves_of, names_of_leaves, rebuild, torch_constant
+from fusewright.records import field, record
 from fusewright.runtime.layouts import tensor_kind
 from fusewright.torch_compat import operator_arguments, operator_returns
 from fusewright.wrapper.dispatched import present_type
@@ -30,7 +31,7 @@ OPERATIONS: Final = {
         (
             "add", "multiply", "//", "%", "min", "max", "read number", "read size", "read stride",
             "allocate", "move", "reinterpret", "release", "launch", "mm", "bmm", "addmm", "copy",
-            "ensure layout", "dispatch", "return", "place",
+            "ensure layout", "dispatch", "return", "place", "branch", "while", "scan",
         )
     )
 }  # fmt: skip
@@ -66,6 +67,8 @@ def standalone_section(
     plan: Mapping[str, Any],
 ) -> bytes:
     """The section of entry point `name`. Raises: NotStandalone."""
+    if manifest["devices"]:
+        raise NotStandalone("it runs on a GPU")
     words = _Words()
     words.text(manifest["machine"])
     major, minor = map(int, manifest["torch"].split("."))
@@ -80,12 +83,10 @@ def standalone_section(
     words.list_of(plan["kernels"], lambda row: _kernel(words, row))
     words.list_of(translator.operators, words.texts)
     words.list_of(translator.inputs, lambda row: words.add(*row))
-    words.add(translator.slots)
-    words.list_of(plan["numbers"], words.add)
+    words.list_of(translator.blocks, lambda block: _block(words, block))
     words.list_of(translator.recipes(), lambda row: words.list_of(row, words.add))
     words.list_of(translator.outputs(), words.add)
     words.list_of(translator.writes(), lambda row: words.add(*row))
-    words.list_of(translator.words, words.add)
     return words.content()
 
 
@@ -169,6 +170,48 @@ def _weight(words: _Words, section: str, row: Mapping[str, Any], offset: int) ->
     words.text(json.dumps(section)[1:-1])  # as the table has it
     words.add(_dtype_number(row["dtype"]), offset, len(row["size"]))
     words.add(*row["size"], *row["stride"])
+    words.list_of(_packing_words(row.get("packing") or ()), words.add)
+
+
+def _packing_words(packing: Iterable[Any]) -> Iterator[int]:
+    """The arguments of an operator behind the weight that it packs; lists behind their lengths."""
+    for argument in packing:
+        if argument is None:
+            yield NOTHING
+        elif isinstance(argument, int):
+            yield argument
+        else:
+            yield from (len(argument), *argument)
+
+
+@record(eq=False, frozen=False)
+class _Block:
+    """A plan, or that of one of its blocks, while its operations are translated."""
+
+    plan: Mapping[str, Any]
+    inputs: int
+    numbers: list[int]
+    """What numbers are at the beginning."""
+
+    words: list[int] = field(default_factory=list)
+    """The operations."""
+
+    collections: dict[int, list[int]] = field(default_factory=dict)
+    """By slot, the places of the items of a list that is only passed on."""
+
+    integers: dict[int, int] = field(default_factory=dict)
+    """By slot, the number of an integer that is only passed on."""
+
+    filled: frozenset[int] = frozenset()
+    """Slots that the last call has filled, and that the plan frees before it takes apart what the
+    call gave.
+    """
+
+
+def _block(words: _Words, block: _Block) -> None:
+    words.add(block.inputs, block.plan["slots"])
+    words.list_of(block.numbers, words.add)
+    words.list_of(block.words, words.add)
 
 
 class _Translator:
@@ -181,15 +224,20 @@ class _Translator:
         manifest: Mapping[str, Any],
         plan: Mapping[str, Any],
     ) -> None:
-        self.words: list[int] = []
+        self.blocks: list[_Block] = []
+        """The plan, then the blocks of its conditions and loops, each behind those that run it."""
+
         self.operators: list[tuple[str, str]] = []
         self.weights: list[tuple[str, Mapping[str, Any], int]] = []
         """Section, row and offset in bytes of each tensor that is not an argument."""
 
-        self.slots = plan["slots"]
         self._entry, self._plan = entry, plan
+        self._now = _Block(plan=plan, inputs=0, numbers=[])
+        """The one whose operations are being translated."""
+
         self._weight_numbers: dict[str, int] = {}
         rows = {row["name"]: row for row in manifest["weights"]}
+        frozen = {row["name"]: row for row in entry["frozen"]}
         self.inputs: list[tuple[int, int]] = []
         symbols = [symbol for symbol, *_ in entry["sizes"]["readings"]] if entry["sizes"] else []
         for kind, source in entry["inputs"]:
@@ -200,15 +248,13 @@ class _Translator:
                     self.inputs.append((1, self._weight(f"weight.{source}", rows[source])))
                 case "number":
                     self.inputs.append((2, symbols.index(source)))
-                case _:
-                    raise NotStandalone(f"it takes an input that is {kind}")
+                case "frozen":
+                    number = self._weight(f"{name}.frozen.{source}", frozen[source])
+                    self.inputs.append((1, number))
+                case "unread":
+                    self.inputs.append((3, 0))
         self._constants = {row["name"]: row for row in entry["constants"]}
         self._name = name
-        self._collections: dict[int, list[int]] = {}
-        """By slot, the places of the items of a list that is only passed on."""
-
-        self._integers: dict[int, int] = {}
-        """By slot, the number of an integer that is only passed on."""
 
     def _weight(self, section: str, row: Mapping[str, Any], offset: int = 0) -> int:
         key = f"{section} {row['size']} {row['stride']} {offset}"
@@ -221,22 +267,38 @@ class _Translator:
 
     def translate(self) -> None:
         """Translate all. Raises: NotStandalone."""
-        operations = self._plan["operations"]
+        self._translated(self._plan, len(self.inputs))
+
+    def _translated(self, plan: Mapping[str, Any], inputs: int) -> int:
+        """The number of a block that does what a plan does."""
+        number = len(self.blocks)
+        outer = self._now
+        self._now = _Block(plan=plan, inputs=inputs, numbers=[*plan["numbers"]])
+        self.blocks.append(self._now)
+        operations = plan["operations"]
         for place, (kind, _, operands) in enumerate(operations):
-            following = operations[place + 1] if place + 1 < len(operations) else None
-            self._one(kind, list(operands), following)
+            self._one(kind, list(operands), operations[place + 1 :])
+        self._now = outer
+        return number
 
     def _one(self, kind: str, operands: list[Any], following: Any) -> None:
         match kind:
             case "list" | "tuple":
                 slot, _, *items = operands
-                self._collections[slot] = items
+                self._now.collections[slot] = items
             case "make integer":
-                self._integers[operands[0]] = operands[1]
-            case "release" if self._forget(operands[0]):
+                self._now.integers[operands[0]] = operands[1]
+            case "release" if self._forget(operands[0]) or operands[0] in self._now.filled:
                 pass
             case "unpack":
-                pass  # with the call before it
+                self._now.filled = frozenset()  # by the call before it
+            case "branch":
+                result, predicate, then, other, count, *places = operands
+                blocks = self._named_block(then, count), self._named_block(other, count)
+                results = self._unpacked(result, following)
+                self._run("branch", (self._tensor(predicate), *blocks), places, (), results)
+            case "call" if self._row(operands[1])[0] == "runtime":
+                self._runtime(operands, following)
             case "call" | "dispatch":
                 self._call(kind, operands, following)
             case "allocate" | "place" | "point" | "ensure layout":
@@ -260,6 +322,100 @@ class _Translator:
                     raise NotStandalone(f"it does {kind!r}")
                 self._write(kind, *operands)
 
+    # Conditions and loops -------------------------------------------------------------------------
+
+    def _runtime(self, operands: Sequence[int], following: Sequence[Any]) -> None:
+        """A call of a function of ours."""
+        result, function, count, *rest = operands
+        _, name = self._row(function)
+        if name == "reinterpret":
+            source, *layout, offset = rest[:count]
+            size, stride = map(self._integers_at, layout)
+            numbers = (*size, *stride, self._integer_at(offset))
+            self._write(name, result, self._tensor(source), len(size), *numbers)
+        else:
+            self._loop(name, result, rest[:count], following)
+
+    def _loop(self, name: str, result: int, places: Sequence[int], following: Any) -> None:
+        stacked: Sequence[int] = ()
+        match name, places:
+            case "while_loop", [condition, body, listed, *numbers]:
+                carried, positions = map(self._constant, numbers)
+                if positions:
+                    raise NotStandalone("it keeps what a loop's gradient needs")
+                blocks, head = [condition, body], [carried]
+            case "scan", [body, listed, *numbers]:
+                carried, sliced, positions, is_reversed = map(self._constant, numbers)
+                blocks, head = [body], [carried, sliced, int(is_reversed)]
+                stacked = len(positions), *positions
+            case _:
+                raise NotStandalone(f"it calls {name}")
+        arguments = self._now.collections[listed]
+        first = [self._named_block(block, len(arguments)) for block in blocks]
+        results = self._unpacked(result, following)
+        self._run(name.removesuffix("_loop"), (*first, *head), arguments, stacked, results)
+
+    def _run(
+        self,
+        kind: str,
+        head: Sequence[int],
+        arguments: Sequence[int],
+        stacked: Sequence[int],
+        results: Sequence[int],
+    ) -> None:
+        """An operation that runs blocks."""
+        pairs = [word for place in arguments for word in self._argument_of_block(place)]
+        self._write(kind, *head, len(arguments), *pairs, *stacked, len(results), *results)
+
+    def _named_block(self, place: int, inputs: int) -> int:
+        """The number of the block whose name is at a place."""
+        _, name = self._row(place)
+        return self._translated(self._now.plan["blocks"][name], inputs)
+
+    def _argument_of_block(self, place: int) -> tuple[int, int]:
+        """Whether it is a number, and where it is."""
+        is_literal = place < 0 and self._row(place)[0] == "literal"
+        if is_literal or place in self._now.integers:
+            return 1, self._integer_at(place)
+        return 0, self._tensor(place)
+
+    def _integer_at(self, place: int) -> int:
+        """The number that an integer is, a constant one, too."""
+        if place in self._now.integers:
+            return self._now.integers[place]
+        value = self._constant(place) if place < 0 else None
+        return self._number(value)
+
+    def _integers_at(self, place: int) -> list[int]:
+        """The numbers in a tuple."""
+        if place in self._now.collections:
+            return [*map(self._integer_at, self._now.collections[place])]
+        return [*map(self._number, self._constant(place))]
+
+    def _number(self, value: Any) -> int:
+        """A number that begins as this integer."""
+        if type(value) is not int:
+            raise NotStandalone(f"it passes {value!r} for an integer")
+        self._now.numbers.append(value)
+        return len(self._now.numbers) - 1
+
+    def _constant(self, place: int) -> Any:
+        """The value of a literal."""
+        return rebuild(self._row(place)[1], ())
+
+    def _unpacked(self, result: int | None, following: Sequence[Any]) -> list[int]:
+        """The slots of the results of a call, which a following operation takes apart: they are
+        filled at once.
+        """
+        for kind, _, operands in following:
+            if kind == "unpack" and operands[0] == result:
+                slots = [NOTHING if slot is None else slot for slot in operands[2:]]
+                self._now.filled = frozenset(slots)
+                return slots
+            if kind != "release":
+                break
+        raise NotStandalone("the results of a call stay together")
+
     def _memory(self, kind: str, operands: list[int]) -> None:
         match kind, operands:
             case "allocate", [slot, row, *rest]:
@@ -273,16 +429,16 @@ class _Translator:
 
     def _forget(self, slot: int) -> bool:
         """A slot holds nothing any more; whether it was an object that only Python needs."""
-        is_object = slot in self._collections or slot in self._integers
-        self._collections.pop(slot, None)
-        self._integers.pop(slot, None)
+        is_object = slot in self._now.collections or slot in self._now.integers
+        self._now.collections.pop(slot, None)
+        self._now.integers.pop(slot, None)
         return is_object
 
     def _write(self, kind: str, *operands: int) -> None:
-        self.words += [OPERATIONS[kind], 2 + len(operands), *operands]
+        self._now.words += [OPERATIONS[kind], 2 + len(operands), *operands]
 
     def _row(self, place: int) -> list[Any]:
-        row: list[Any] = self._plan["constants"][~place]
+        row: list[Any] = self._now.plan["constants"][~place]
         return row
 
     def _kind(self, place: int) -> int:
@@ -295,7 +451,7 @@ class _Translator:
     def _tensor(self, place: int) -> int:
         """The place of a tensor: a slot, or ~ the number of a weight."""
         if place >= 0:
-            if place in self._collections or place in self._integers:
+            if place in self._now.collections or place in self._now.integers:
                 raise NotStandalone("it keeps an object of Python")
             return place
         kind, *parts = self._row(place)
@@ -312,7 +468,9 @@ class _Translator:
     def _returned(self, place: int) -> int:
         if place < 0 and self._row(place)[0] not in ("constant", "view"):
             return NOTHING
-        return NOTHING if place in self._integers else self._tensor(place)
+        if place in self._now.integers and self._now is not self.blocks[0]:
+            raise NotStandalone("a block of a condition or loop returns a number")
+        return NOTHING if place in self._now.integers else self._tensor(place)
 
     # Calls of operators ---------------------------------------------------------------------------
 
@@ -370,28 +528,26 @@ class _Translator:
             self.operators.append(operator)
         return self.operators.index(operator)
 
-    def _results(self, overload: Any, result: int | None, following: Any) -> list[int]:
+    def _results(self, overload: Any, result: int | None, following: Sequence[Any]) -> list[int]:
         returns = operator_returns(overload)
         if any(str(result.type) != "Tensor" for result in returns):
             raise NotStandalone(f"{overload} returns what is no tensor")
-        if following is not None and following[0] == "unpack" and following[2][0] == result:
-            return [NOTHING if slot is None else slot for slot in following[2][2:]]
         if len(returns) > 1:
-            raise NotStandalone(f"the results of {overload} stay together")
+            return self._unpacked(result, following)
         return [NOTHING if result is None else result for _ in returns]
 
     def _argument(self, argument: Any, place: int) -> list[int]:
         kind = str(argument.type)
         inner, is_optional = present_type(kind)
-        if place in self._collections:
-            items = self._collections[place]
+        if place in self._now.collections:
+            items = self._now.collections[place]
             if inner in ("List[Tensor]",):
                 return [9, len(items), *map(self._tensor, items)]
-            if inner == "List[int]":
+            if inner == "List[int]" or (not items and inner.startswith("List[")):
                 return [8 if is_optional else 7, len(items), *self._items(items)]
             raise NotStandalone(f"it passes a list as {kind}")
-        if place in self._integers:
-            return [6 if is_optional else 5, self._integers[place]]
+        if place in self._now.integers:
+            return [6 if is_optional else 5, self._now.integers[place]]
         if inner == "Tensor" and (place >= 0 or self._row(place)[0] in ("constant", "view")):
             return [2 if is_optional else 1, self._tensor(place)]
         if place >= 0 or self._row(place)[0] != "literal":
@@ -401,8 +557,8 @@ class _Translator:
     def _items(self, places: Iterable[int]) -> list[int]:
         words: list[int] = []
         for place in places:
-            if place in self._integers:
-                words += [1, self._integers[place]]
+            if place in self._now.integers:
+                words += [1, self._now.integers[place]]
             elif place < 0 and self._row(place)[0] == "literal":
                 words += [0, rebuild(self._row(place)[1], ())]
             else:
@@ -466,6 +622,16 @@ def _literal(argument: Any, value: Any) -> list[int]:
     if isinstance(value, list | tuple) and inner == "List[int]":
         pairs = [number for item in value for number in (0, int(item))]
         return [8 if is_optional else 7, len(value), *pairs]
+    if isinstance(value, list | tuple) and not value and inner.startswith("List["):
+        return [8 if is_optional else 7, 0]
+    if isinstance(value, str) and inner == "str":
+        content = value.encode()
+        padded = content.ljust(len(content) // 8 * 8 + 8, b"\0")
+        return [
+            11 if is_optional else 10,
+            len(content),
+            *struct.unpack(f"<{len(padded) // 8}q", padded),
+        ]
     match inner, value:
         case "bool", bool():
             word = int(value)

@@ -35,7 +35,7 @@ bool package_refuse(Call *call, const char *format, ...)
     return false;
 }
 
-static void set_slot(Call *call, int64_t place, AtenTensorHandle tensor)
+void package_set_slot(Call *call, int64_t place, AtenTensorHandle tensor)
 {
     if (call->slots[place].tensor != NULL) {
         torch.delete_tensor(call->slots[place].tensor);
@@ -43,8 +43,7 @@ static void set_slot(Call *call, int64_t place, AtenTensorHandle tensor)
     call->slots[place].tensor = tensor;
 }
 
-/* The tensor at an operand: in a slot, or a weight as ~index; borrowed. */
-static AtenTensorHandle tensor_at(const Call *call, int64_t place)
+AtenTensorHandle package_tensor_at(const Call *call, int64_t place)
 {
     return place >= 0 ? call->slots[place].tensor : call->package->weights[~place];
 }
@@ -188,10 +187,13 @@ static bool take_inputs(Call *call, const AtenTensorHandle *given)
     if (!check_relations(call)) {
         return false;
     }
-    for (int64_t i = 0; i < package->input_count; i++) {
+    for (int64_t i = 0; i < call->block->input_count; i++) {
         int64_t kind = package->inputs[2 * i], index = package->inputs[2 * i + 1];
         if (kind == FROM_NUMBER) {
             call->slots[i].number = call->readings[index];
+            continue;
+        }
+        if (kind == FROM_NOWHERE) {
             continue;
         }
         AtenTensorHandle tensor = kind == FROM_LEAF ? call->leaves[index] : package->weights[index];
@@ -277,7 +279,7 @@ static bool op_read_number(Call *call, const int64_t *operands)
 static bool read_extent(Call *call, const int64_t *operands,
                         int32_t (*read)(AtenTensorHandle, int64_t **))
 {
-    AtenTensorHandle tensor = tensor_at(call, operands[1]);
+    AtenTensorHandle tensor = package_tensor_at(call, operands[1]);
     int64_t dims, *extents;
     if (tensor == NULL || torch.get_dim(tensor, &dims) != 0 || operands[2] < 0 ||
         operands[2] >= dims || read(tensor, &extents) != 0) {
@@ -306,7 +308,7 @@ static bool op_allocate(Call *call, const int64_t *operands)
                             0, &tensor) != 0) {
         return package_refuse(call, "there is no memory for a tensor");
     }
-    set_slot(call, operands[0], tensor);
+    package_set_slot(call, operands[0], tensor);
     return true;
 }
 
@@ -314,20 +316,20 @@ static bool op_move(Call *call, const int64_t *operands)
 {
     AtenTensorHandle tensor = call->slots[operands[1]].tensor;
     call->slots[operands[1]].tensor = NULL;
-    set_slot(call, operands[0], tensor);
+    package_set_slot(call, operands[0], tensor);
     return true;
 }
 
 static bool op_reinterpret(Call *call, const int64_t *operands)
 {
     int64_t dims = operands[2], offset = call->numbers[operands[3 + 2 * dims]];
-    AtenTensorHandle source = tensor_at(call, operands[1]), tensor;
+    AtenTensorHandle source = package_tensor_at(call, operands[1]), tensor;
     gather(call, operands + 3, 2 * dims);
     if (source == NULL || torch.reinterpret(source, dims, call->scratch, call->scratch + dims,
                                             offset, &tensor) != 0) {
         return package_refuse(call, "memory cannot be seen through another layout");
     }
-    set_slot(call, operands[0], tensor);
+    package_set_slot(call, operands[0], tensor);
     return true;
 }
 
@@ -335,19 +337,19 @@ static bool op_reinterpret(Call *call, const int64_t *operands)
 static bool op_place(Call *call, const int64_t *operands)
 {
     int64_t dims = operands[4];
-    AtenTensorHandle arena = tensor_at(call, operands[1]), tensor;
+    AtenTensorHandle arena = package_tensor_at(call, operands[1]), tensor;
     gather(call, operands + 5, 2 * dims);
     if (arena == NULL || torch.place_in(arena, operands[3], (int32_t)operands[2], dims,
                                         call->scratch, call->scratch + dims, &tensor) != 0) {
         return package_refuse(call, "a buffer cannot be placed in its arena");
     }
-    set_slot(call, operands[0], tensor);
+    package_set_slot(call, operands[0], tensor);
     return true;
 }
 
 static bool op_release(Call *call, const int64_t *operands)
 {
-    set_slot(call, operands[0], NULL);
+    package_set_slot(call, operands[0], NULL);
     return true;
 }
 
@@ -359,7 +361,7 @@ static bool op_launch(Call *call, const int64_t *operands)
     int64_t numbers = places[tensors];
     void **arguments = (void **)call->scratch;
     for (int64_t i = 0; i < tensors; i++) {
-        AtenTensorHandle tensor = tensor_at(call, places[i]);
+        AtenTensorHandle tensor = package_tensor_at(call, places[i]);
         if (tensor == NULL || torch.get_data_ptr(tensor, &arguments[i]) != 0) {
             return package_refuse(call, "%s: an argument has no data in memory", kernel->name);
         }
@@ -383,25 +385,25 @@ static bool multiplied(Call *call, int32_t refusal)
 
 static bool op_mm(Call *call, const int64_t *o)
 {
-    return multiplied(call, torch.mm_out(tensor_at(call, o[2]), tensor_at(call, o[0]),
-                                         tensor_at(call, o[1])));
+    return multiplied(call, torch.mm_out(package_tensor_at(call, o[2]), package_tensor_at(call, o[0]),
+                                         package_tensor_at(call, o[1])));
 }
 
 static bool op_bmm(Call *call, const int64_t *o)
 {
-    return multiplied(call, torch.bmm_out(tensor_at(call, o[2]), tensor_at(call, o[0]),
-                                          tensor_at(call, o[1])));
+    return multiplied(call, torch.bmm_out(package_tensor_at(call, o[2]), package_tensor_at(call, o[0]),
+                                          package_tensor_at(call, o[1])));
 }
 
 static bool op_addmm(Call *call, const int64_t *o)
 {
-    return multiplied(call, torch.addmm_out(tensor_at(call, o[3]), tensor_at(call, o[0]),
-                                            tensor_at(call, o[1]), tensor_at(call, o[2]), 1, 1));
+    return multiplied(call, torch.addmm_out(package_tensor_at(call, o[3]), package_tensor_at(call, o[0]),
+                                            package_tensor_at(call, o[1]), package_tensor_at(call, o[2]), 1, 1));
 }
 
 static bool op_copy(Call *call, const int64_t *operands)
 {
-    return torch.copy(tensor_at(call, operands[0]), tensor_at(call, operands[1]), 0) == 0 ||
+    return torch.copy(package_tensor_at(call, operands[0]), package_tensor_at(call, operands[1]), 0) == 0 ||
            package_refuse(call, "a tensor cannot be copied");
 }
 
@@ -430,7 +432,7 @@ static bool op_ensure_layout(Call *call, const int64_t *operands)
         torch.copy(planned, tensor, 0) != 0) {
         return package_refuse(call, "there is no memory for a tensor");
     }
-    set_slot(call, operands[0], planned);
+    package_set_slot(call, operands[0], planned);
     return true;
 }
 
@@ -444,7 +446,7 @@ static uint64_t on_heap(uint64_t word)
 
 static uint64_t new_reference(Call *call, int64_t place)
 {
-    AtenTensorHandle tensor = tensor_at(call, place), reference = NULL;
+    AtenTensorHandle tensor = package_tensor_at(call, place), reference = NULL;
     if (tensor != NULL) {
         torch.new_handle(tensor, &reference);
     }
@@ -469,6 +471,16 @@ static uint64_t new_list_of(Call *call, const int64_t **at, bool of_tensors)
     return (uint64_t)(uintptr_t)list;
 }
 
+/* The text at `*at`, which is moved behind it. */
+static uint64_t new_text(const int64_t **at)
+{
+    int64_t length = *(*at)++;
+    void *text = NULL;
+    torch.new_text((const char *)*at, (size_t)length, &text);
+    *at += length / 8 + 1;
+    return (uint64_t)(uintptr_t)text;
+}
+
 /* The next argument, in torch's form. */
 static uint64_t next_argument(Call *call, const int64_t **at)
 {
@@ -491,6 +503,10 @@ static uint64_t next_argument(Call *call, const int64_t **at)
         return on_heap(new_list_of(call, at, false));
     case TENSORS:
         return new_list_of(call, at, true);
+    case TEXT:
+        return new_text(at);
+    case OPTIONAL_TEXT:
+        return on_heap(new_text(at));
     default:
         return 0;
     }
@@ -514,7 +530,7 @@ static bool op_dispatch(Call *call, const int64_t *operands)
         if (operands[2 + i] == NOTHING) {
             torch.delete_tensor(tensor);
         } else {
-            set_slot(call, operands[2 + i], tensor);
+            package_set_slot(call, operands[2 + i], tensor);
         }
     }
     return true;
@@ -525,7 +541,7 @@ static bool op_return(Call *call, const int64_t *operands)
     call->returned_count = operands[0];
     for (int64_t i = 0; i < operands[0]; i++) {
         int64_t place = operands[1 + i];
-        call->returned[i] = place == NOTHING ? NULL : tensor_at(call, place);
+        call->returned[i] = place == NOTHING ? NULL : package_tensor_at(call, place);
     }
     return true;
 }
@@ -534,12 +550,13 @@ static bool (*const operations[])(Call *, const int64_t *) = {
     op_add,         op_multiply,   op_divide,      op_remainder, op_min,     op_max,
     op_read_number, op_read_size,  op_read_stride, op_allocate,  op_move,    op_reinterpret,
     op_release,     op_launch,     op_mm,          op_bmm,       op_addmm,   op_copy,
-    op_ensure_layout, op_dispatch, op_return,      op_place,
+    op_ensure_layout, op_dispatch, op_return,      op_place,     package_branch,
+    package_while_loop, package_scan,
 };
 
-static bool run_operations(Call *call)
+bool package_run_operations(Call *call)
 {
-    const int64_t *at = call->package->words, *end = at + call->package->word_count;
+    const int64_t *at = call->block->words, *end = at + call->block->word_count;
     for (; at < end; at += at[1]) {
         if (!operations[at[0]](call, at + 2)) {
             return false;
@@ -600,43 +617,61 @@ static bool give_outputs(Call *call, AtenTensorHandle *outputs)
     return true;
 }
 
+bool package_begin(Call *call)
+{
+    const Block *block = call->block;
+    size_t slots = (size_t)block->slot_count, numbers = (size_t)block->number_count;
+    size_t scratch = (size_t)block->word_count + 64;
+    call->slots = calloc(slots + 1, sizeof *call->slots);
+    call->numbers = calloc(numbers + scratch, sizeof(int64_t));
+    call->returned = calloc(scratch, sizeof(AtenTensorHandle));
+    if (call->slots == NULL || call->numbers == NULL || call->returned == NULL) {
+        return package_refuse(call, "there is no memory for a call");
+    }
+    call->scratch = call->numbers + numbers;
+    memcpy(call->numbers, block->numbers, numbers * sizeof(int64_t));
+    return true;
+}
+
+void package_end(Call *call)
+{
+    for (int64_t i = 0; call->slots != NULL && i < call->block->slot_count; i++) {
+        package_set_slot(call, i, NULL);
+    }
+    free(call->slots);
+    free(call->numbers);
+    free(call->returned);
+}
+
 int fusewright_package_run(const FusewrightPackage *package, const AtenTensorHandle *inputs,
                            AtenTensorHandle *outputs, char *message, size_t message_size)
 {
-    Call call = {.package = package, .message = message, .message_size = message_size};
-    size_t slots = (size_t)package->slot_count, numbers = (size_t)package->number_count;
-    size_t scratch = (size_t)package->word_count + 64, leaves = (size_t)package->leaf_count;
-    size_t readings = (size_t)package->reading_count;
-    call.slots = calloc(slots + 1, sizeof *call.slots);
-    call.numbers = calloc(numbers + scratch + readings + 1, sizeof(int64_t));
-    call.leaves = calloc(leaves + scratch + 1, sizeof(AtenTensorHandle));
-    bool is_done = call.slots != NULL && call.numbers != NULL && call.leaves != NULL;
+    Call call = {.package = package,
+                 .block = package->blocks,
+                 .message = message,
+                 .message_size = message_size};
+    size_t leaves = (size_t)package->leaf_count;
+    call.leaves = calloc(leaves + 1, sizeof(AtenTensorHandle));
+    call.readings = calloc((size_t)package->reading_count + 1, sizeof(int64_t));
+    bool is_done = package_begin(&call);
+    if (is_done && (call.leaves == NULL || call.readings == NULL)) {
+        is_done = package_refuse(&call, "there is no memory for a call");
+    }
     if (is_done) {
-        call.scratch = call.numbers + numbers;
-        call.readings = call.scratch + scratch;
-        call.returned = call.leaves + leaves;
-        memcpy(call.numbers, package->numbers, numbers * sizeof(int64_t));
         bool had_grad = torch.grad_mode_is_enabled();
         torch.grad_mode_set_enabled(false);
         is_done = take_inputs(&call, inputs) && package_check_writes(&call, inputs) &&
-                  run_operations(&call) && package_write_values(&call, inputs) &&
+                  package_run_operations(&call) && package_write_values(&call, inputs) &&
                   give_outputs(&call, outputs);
         torch.grad_mode_set_enabled(had_grad);
-    } else {
-        package_refuse(&call, "there is no memory for a call");
     }
-    for (size_t i = 0; call.slots != NULL && i < slots; i++) {
-        if (call.slots[i].tensor != NULL) {
-            torch.delete_tensor(call.slots[i].tensor);
-        }
-    }
+    package_end(&call);
     for (size_t i = 0; call.leaves != NULL && i < leaves; i++) {
         if (call.leaves[i] != NULL) {
             torch.delete_tensor(call.leaves[i]);
         }
     }
-    free(call.slots);
-    free(call.numbers);
     free(call.leaves);
+    free(call.readings);
     return is_done ? 0 : -1;
 }

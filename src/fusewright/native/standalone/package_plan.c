@@ -106,6 +106,46 @@ static void read_relations(Reader *reader)
     }
 }
 
+/* Put the weight of a convolution into the layout that oneDNN's kernel for this processor wants.
+   `packing`: an operator's integers behind the weight; ahead of those of a list, how many they are,
+   or NOTHING for a list that is absent. */
+static bool pack_weight(AtenTensorHandle *weight, const int64_t *packing, int64_t count)
+{
+    enum { PADDING, STRIDE, DILATION, GROUPS, SIZE, ARGUMENTS };
+    const int64_t *at = packing, *end = packing + count;
+    uint64_t stack[1 + ARGUMENTS] = {(uint64_t)(uintptr_t)*weight};
+    for (int i = 0; i < ARGUMENTS; i++) {
+        int64_t length = at < end ? *at++ : 0;
+        if (i == GROUPS || length == NOTHING) {
+            stack[1 + i] = i == GROUPS ? (uint64_t)length : 0;
+            continue;
+        }
+        void *list = NULL;
+        if (torch.new_list == NULL || torch.list_push == NULL || length < 0 || length > end - at ||
+            torch.new_list((size_t)length, &list) != 0) {
+            return false;
+        }
+        for (int64_t j = 0; j < length; j++) {
+            torch.list_push(list, (uint64_t)*at++);
+        }
+        stack[1 + i] = (uint64_t)(uintptr_t)list;
+        if (i == SIZE) {
+            uint64_t *memory = torch.new_memory(sizeof *memory);
+            *memory = stack[1 + i];
+            stack[1 + i] = (uint64_t)(uintptr_t)memory;
+        }
+    }
+    if (at != end) {
+        return false;
+    }
+    *weight = NULL; /* the operator takes it over */
+    if (torch.dispatch("mkldnn::_reorder_convolution_weight", "", stack) != 0) {
+        return false;
+    }
+    *weight = (AtenTensorHandle)(uintptr_t)stack[0];
+    return true;
+}
+
 static void read_weights(Reader *reader)
 {
     FusewrightPackage *package = reader->package;
@@ -116,6 +156,8 @@ static void read_weights(Reader *reader)
         int64_t dtype = read_word(reader), offset = read_word(reader);
         int64_t dims = read_count(reader, 2);
         const int64_t *sizes = read_words(reader, dims), *strides = read_words(reader, dims);
+        int64_t packing_count = read_count(reader, 1);
+        const int64_t *packing = read_words(reader, packing_count);
         Row row;
         if (reader->failed) {
             return;
@@ -125,6 +167,8 @@ static void read_weights(Reader *reader)
         } else if (torch.from_blob(package->memory + row.offset + offset, dims, sizes, strides, 0,
                                    (int32_t)dtype, CPU, 0, &package->weights[i]) != 0) {
             package_fail(reader, "torch makes no tensor of its weight '%s'", name);
+        } else if (packing_count > 0 && !pack_weight(&package->weights[i], packing, packing_count)) {
+            package_fail(reader, "oneDNN does not pack its weight '%s'", name);
         }
     }
 }
@@ -163,6 +207,25 @@ static void read_kernels(Reader *reader)
     }
 }
 
+static void read_blocks(Reader *reader)
+{
+    FusewrightPackage *package = reader->package;
+    package->block_count = read_count(reader, 4);
+    package->blocks = allocate_items(reader, package->block_count, sizeof(Block));
+    for (int64_t i = 0; i < package->block_count && !reader->failed; i++) {
+        Block *block = &package->blocks[i];
+        block->input_count = read_word(reader);
+        block->slot_count = read_word(reader);
+        block->number_count = read_count(reader, 1);
+        block->numbers = read_words(reader, block->number_count);
+        block->word_count = read_count(reader, 1);
+        block->words = read_words(reader, block->word_count);
+        if (block->input_count < 0 || block->slot_count < block->input_count) {
+            package_fail(reader, "its plan is malformed");
+        }
+    }
+}
+
 static void read_rest(Reader *reader)
 {
     FusewrightPackage *package = reader->package;
@@ -172,11 +235,13 @@ static void read_rest(Reader *reader)
         package->operators[i].name = read_text(reader);
         package->operators[i].overload = read_text(reader);
     }
-    package->input_count = read_count(reader, 2);
-    package->inputs = read_words(reader, 2 * package->input_count);
-    package->slot_count = read_word(reader);
-    package->number_count = read_count(reader, 1);
-    package->numbers = read_words(reader, package->number_count);
+    int64_t input_count = read_count(reader, 2);
+    package->inputs = read_words(reader, 2 * input_count);
+    read_blocks(reader);
+    if (!reader->failed && (package->block_count == 0 ||
+                            package->blocks[0].input_count != input_count)) {
+        package_fail(reader, "its plan is malformed");
+    }
     package->recipe_count = read_count(reader, 2);
     package->recipes = allocate_items(reader, package->recipe_count, sizeof(int64_t *));
     for (int64_t i = 0; i < package->recipe_count && !reader->failed; i++) {
@@ -192,11 +257,6 @@ static void read_rest(Reader *reader)
         package->writes[i].index = read_word(reader);
         package->writes[i].output = read_word(reader);
     }
-    package->word_count = read_count(reader, 1);
-    package->words = read_words(reader, package->word_count);
-    if (!reader->failed && package->slot_count < package->input_count) {
-        package_fail(reader, "its plan is malformed");
-    }
 }
 
 /* Checks --------------------------------------------------------------------------------------- */
@@ -204,41 +264,59 @@ static void read_rest(Reader *reader)
 const char *const package_forms[OPERATION_COUNT] = {
     "nrr",      "nrr",  "nrr",        "nrr",   "nrr",  "nrr",   "ns", "nsi",      "nsi", "oi#*r*r",
     "oo",       "os#*r*rr", "o",      "k#*s#*rri", "sss", "sss", "ssss", "ss",    "oi#*r*r",
-    NULL,       "#*q", "osii#*r*r",
+    NULL,       "#*q", "osii#*r*r",   "sbb#*A#*p", "bbi#*A#*p", "biii#*A#*i#*p",
 };
+
+/* A block whose operations are checked, and the package that it is of. */
+typedef struct {
+    const FusewrightPackage *package;
+    const Block *block;
+} Scope;
 
 static bool is_within(int64_t index, int64_t count)
 {
     return index >= 0 && index < count;
 }
 
-static bool is_tensor_place(const FusewrightPackage *package, int64_t place)
+static bool is_tensor_place(const Scope *scope, int64_t place)
 {
-    return place >= 0 ? place < package->slot_count : ~place < package->weight_count;
+    return place >= 0 ? place < scope->block->slot_count : ~place < scope->package->weight_count;
 }
 
-static bool is_operand(const FusewrightPackage *package, char letter, int64_t word)
+static bool is_operand(const Scope *scope, char letter, int64_t word)
 {
     switch (letter) {
     case 'n':
     case 'r':
-        return is_within(word, package->number_count);
+        return is_within(word, scope->block->number_count);
     case 'o':
-        return is_within(word, package->slot_count);
+        return is_within(word, scope->block->slot_count);
     case 's':
-        return is_tensor_place(package, word);
+        return is_tensor_place(scope, word);
+    case 'p':
+        return word == NOTHING || is_within(word, scope->block->slot_count);
+    case 'b':
+        return is_within(word, scope->package->block_count) &&
+               &scope->package->blocks[word] > scope->block;
     case 'q':
-        return word == NOTHING || is_tensor_place(package, word);
+        return word == NOTHING || is_tensor_place(scope, word);
     case 'k':
-        return is_within(word, package->kernel_count);
+        return is_within(word, scope->package->kernel_count);
     case '#':
-        return is_within(word, package->word_count);
+        return is_within(word, scope->block->word_count);
     default:
         return letter == 'i';
     }
 }
 
-static bool fits(const FusewrightPackage *package, const char *form, const int64_t *operands,
+static bool is_argument(const Scope *scope, const int64_t *words)
+{
+    return words[0] == FROM_PLACE     ? is_tensor_place(scope, words[1])
+           : words[0] == FROM_NUMBERS ? is_within(words[1], scope->block->number_count)
+                                      : false;
+}
+
+static bool fits(const Scope *scope, const char *form, const int64_t *operands,
                  int64_t count)
 {
     const int64_t *at = operands, *end = operands + count;
@@ -247,7 +325,14 @@ static bool fits(const FusewrightPackage *package, const char *form, const int64
         bool repeated = *letter == '*';
         letter += repeated;
         for (int64_t i = 0; i < (repeated ? times : 1); i++) {
-            if (at == end || !is_operand(package, *letter, *at)) {
+            if (*letter == 'A') {
+                if (end - at < 2 || !is_argument(scope, at)) {
+                    return false;
+                }
+                at += 2;
+                continue;
+            }
+            if (at == end || !is_operand(scope, *letter, *at)) {
                 return false;
             }
             times = *letter == '#' ? *at : times;
@@ -258,25 +343,32 @@ static bool fits(const FusewrightPackage *package, const char *form, const int64
 }
 
 /* Whether the next argument of an operator is one; `*at` is moved behind it. */
-static bool takes_argument(const FusewrightPackage *package, const int64_t **at, const int64_t *end)
+static bool takes_argument(const Scope *scope, const int64_t **at, const int64_t *end)
 {
     int64_t kind = *at < end ? *(*at)++ : -1, left = end - *at;
     if (kind == NONE) {
         return true;
     }
-    if (kind < NONE || kind > TENSORS || left < 1) {
+    if (kind < NONE || kind > OPTIONAL_TEXT || left < 1) {
         return false;
     }
     int64_t first = *(*at)++;
     switch (kind) {
     case TENSOR:
     case OPTIONAL_TENSOR:
-        return is_tensor_place(package, first);
+        return is_tensor_place(scope, first);
     case NUMBER:
     case OPTIONAL_NUMBER:
-        return is_within(first, package->number_count);
+        return is_within(first, scope->block->number_count);
     case WORD:
     case OPTIONAL_WORD:
+        return true;
+    case TEXT:
+    case OPTIONAL_TEXT:
+        if (torch.new_text == NULL || first < 0 || first / 8 >= left - 1) {
+            return false;
+        }
+        *at += first / 8 + 1;
         return true;
     }
     int64_t width = kind == TENSORS ? 1 : 2;
@@ -285,8 +377,8 @@ static bool takes_argument(const FusewrightPackage *package, const int64_t **at,
         return false;
     }
     for (int64_t i = 0; i < first; i++, *at += width) {
-        bool is_right = kind == TENSORS ? is_tensor_place(package, (*at)[0])
-                                        : (*at)[0] == 0 || is_within((*at)[1], package->number_count);
+        bool is_right = kind == TENSORS ? is_tensor_place(scope, (*at)[0])
+                                        : (*at)[0] == 0 || is_within((*at)[1], scope->block->number_count);
         if (!is_right) {
             return false;
         }
@@ -294,16 +386,16 @@ static bool takes_argument(const FusewrightPackage *package, const int64_t **at,
     return true;
 }
 
-static bool fits_dispatch(const FusewrightPackage *package, const int64_t *operands, int64_t count)
+static bool fits_dispatch(const Scope *scope, const int64_t *operands, int64_t count)
 {
     const int64_t *end = operands + count;
-    if (count < 3 || !is_within(operands[0], package->operator_count) ||
+    if (count < 3 || !is_within(operands[0], scope->package->operator_count) ||
         !is_within(operands[1], MOST_ARGUMENTS) || operands[1] > count - 3) {
         return false;
     }
     for (int64_t i = 0; i < operands[1]; i++) {
         int64_t slot = operands[2 + i];
-        if (slot != NOTHING && !is_within(slot, package->slot_count)) {
+        if (slot != NOTHING && !is_within(slot, scope->block->slot_count)) {
             return false;
         }
     }
@@ -311,36 +403,69 @@ static bool fits_dispatch(const FusewrightPackage *package, const int64_t *opera
     const int64_t *at = operands + 3 + operands[1];
     bool is_right = is_within(arguments, MOST_ARGUMENTS);
     for (int64_t i = 0; is_right && i < arguments; i++) {
-        is_right = takes_argument(package, &at, end);
+        is_right = takes_argument(scope, &at, end);
     }
     return is_right && at == end;
 }
 
 /* A launch passes as much as its kernel takes. */
-static bool fits_kernel(const FusewrightPackage *package, const int64_t *operands)
+static bool fits_kernel(const Scope *scope, const int64_t *operands)
 {
-    const Kernel *kernel = &package->kernels[operands[0]];
+    const Kernel *kernel = &scope->package->kernels[operands[0]];
     return kernel->tensors == operands[1] && kernel->numbers == operands[2 + operands[1]];
+}
+
+/* A condition or loop gives its blocks as much as they take, and takes what they give. */
+static bool fits_blocks(const Scope *scope, int64_t operation, const int64_t *operands)
+{
+    const Block *blocks = scope->package->blocks;
+    const int64_t *counts = operands + 3 + (operation == SCAN);
+    int64_t arguments = counts[0];
+    if (operation == BRANCH) {
+        return blocks[operands[1]].input_count == arguments &&
+               blocks[operands[2]].input_count == arguments;
+    }
+    const int64_t *results = counts + 1 + 2 * arguments;
+    if (operation == WHILE_LOOP) {
+        return blocks[operands[0]].input_count == arguments &&
+               blocks[operands[1]].input_count == arguments && operands[2] == results[0] &&
+               operands[2] <= arguments;
+    }
+    int64_t carried = operands[1], sliced = operands[2], stacks = results[0];
+    bool is_right = blocks[operands[0]].input_count == arguments && is_within(carried, arguments) &&
+                    sliced > 0 && sliced <= arguments - carried;
+    for (int64_t i = 0; is_right && i < stacks; i++) {
+        is_right = is_within(results[1 + i], carried + blocks[operands[0]].word_count);
+    }
+    return is_right && results[1 + stacks] == carried + stacks;
+}
+
+static bool fits_operation(const Scope *scope, const int64_t *words)
+{
+    int64_t operation = words[0], count = words[1] - 2;
+    const int64_t *operands = words + 2;
+    if (operation == DISPATCH) {
+        return fits_dispatch(scope, operands, count);
+    }
+    return fits(scope, package_forms[operation], operands, count) &&
+           (operation != LAUNCH || fits_kernel(scope, operands)) &&
+           (operation < BRANCH || fits_blocks(scope, operation, operands));
 }
 
 static void check_operations(Reader *reader)
 {
-    enum { LAUNCH = 13 };
     const FusewrightPackage *package = reader->package;
-    const int64_t *at = package->words, *end = at + package->word_count;
-    while (at < end) {
-        bool is_right = end - at >= 2 && is_within(at[0], OPERATION_COUNT) && at[1] >= 2 &&
-                        at[1] <= end - at;
-        if (is_right) {
-            is_right = at[0] == DISPATCH
-                           ? fits_dispatch(package, at + 2, at[1] - 2)
-                           : fits(package, package_forms[at[0]], at + 2, at[1] - 2);
+    for (int64_t i = 0; i < package->block_count; i++) {
+        const Block *block = &package->blocks[i];
+        const int64_t *at = block->words, *end = at + block->word_count;
+        while (at < end) {
+            if (end - at < 2 || !is_within(at[0], OPERATION_COUNT) || at[1] < 2 ||
+                at[1] > end - at || !fits_operation(&(Scope){package, block}, at)) {
+                package_fail(reader, "its plan has an operation with other operands than it takes");
+                return;
+            }
+            at += at[1];
         }
-        if (!is_right || (at[0] == LAUNCH && !fits_kernel(package, at + 2))) {
-            package_fail(reader, "its plan has an operation with other operands than it takes");
-            return;
-        }
-        at += at[1];
     }
 }
 
@@ -373,11 +498,11 @@ static void check_references(Reader *reader)
 {
     const FusewrightPackage *package = reader->package;
     bool is_right = true;
-    for (int64_t i = 0; i < package->input_count; i++) {
+    for (int64_t i = 0; i < package->blocks[0].input_count; i++) {
         const int64_t counts[] = {package->leaf_count, package->weight_count,
-                                  package->reading_count};
+                                  package->reading_count, 1};
         int64_t kind = package->inputs[2 * i];
-        is_right = is_right && is_within(kind, 3) &&
+        is_right = is_right && is_within(kind, FROM_NOWHERE + 1) &&
                    is_within(package->inputs[2 * i + 1], counts[kind]);
     }
     for (int64_t i = 0; i < package->output_count; i++) {
@@ -496,6 +621,7 @@ void fusewright_package_free(FusewrightPackage *package)
     free(package->weights);
     free(package->kernels);
     free(package->operators);
+    free(package->blocks);
     free((void *)package->recipes);
     free(package->writes);
     free(package->path);

@@ -46,29 +46,36 @@ typedef struct {
     const char *name, *overload;
 } Operator;
 
+/* Operations on slots and numbers of their own: those of the entry point, then the blocks of its
+   conditions and loops, each behind those that run it. */
+typedef struct {
+    int64_t input_count; /* the first slots */
+    int64_t slot_count, number_count, word_count;
+    const int64_t *numbers; /* their values at the beginning */
+    const int64_t *words;   /* the operations */
+} Block;
+
 struct FusewrightPackage {
     uint8_t *memory;
     size_t size;
     ObjectCode *code;
     char *path;
-    int64_t leaf_count, reading_count, relation_count, weight_count, input_count, slot_count;
-    int64_t number_count, kernel_count, operator_count, recipe_count, output_count, word_count;
-    int64_t write_count;
+    int64_t leaf_count, reading_count, relation_count, weight_count, kernel_count, operator_count;
+    int64_t block_count, recipe_count, output_count, write_count;
     Leaf *leaves;
     const int64_t *readings; /* leaf, dimension, whether it is a stride */
     Relation *relations;
     AtenTensorHandle *weights;
-    const int64_t *inputs; /* kind, index */
-    const int64_t *numbers;
+    const int64_t *inputs; /* of the first block: kind, index */
+    Block *blocks;
     Kernel *kernels;
     Operator *operators;
     const int64_t **recipes;
     const int64_t *outputs;
     Write *writes;
-    const int64_t *words; /* the operations */
 };
 
-enum { FROM_LEAF, FROM_WEIGHT, FROM_NUMBER };
+enum { FROM_LEAF, FROM_WEIGHT, FROM_NUMBER, FROM_NOWHERE /* nothing reads it */ };
 enum { IS_OUTPUT, IS_LEAF, IS_WEIGHT, IS_RESULT, IS_VIEW, IS_OTHER };
 
 /* What a package is read with: words from `at` on, and the message of the first failure. */
@@ -101,10 +108,15 @@ bool package_find_section(const FusewrightPackage *package, const char *name, Ro
      n  a number that is written      r  a number that is read
      o  a slot that is written        s  a slot, or a weight as ~index
      i  an integer                    k  a kernel
-     q  as s, or NOTHING              #  a count: letters behind a * come so often
+     p  as o, or NOTHING              #  a count: letters behind a * come so often
+     q  as s, or NOTHING              b  a block, behind this one
+     A  two words: an argument of a block, and where it is
    `dispatch` has a form of its own. */
 extern const char *const package_forms[];
-enum { DISPATCH = 19, OPERATION_COUNT = 22 };
+enum { LAUNCH = 13, DISPATCH = 19, BRANCH = 22, WHILE_LOOP = 23, SCAN = 24, OPERATION_COUNT = 25 };
+
+/* An argument of a block: what a slot or weight holds, or a number of the block that runs it. */
+enum { FROM_PLACE, FROM_NUMBERS };
 
 /* What an argument of an operator is, and what follows it. */
 enum {
@@ -117,7 +129,9 @@ enum {
     OPTIONAL_NUMBER,   /* a number's place */
     INTEGERS,          /* how many; for each whether it is a number's place, and the integer */
     OPTIONAL_INTEGERS, /* the same */
-    TENSORS            /* how many, their places */
+    TENSORS,           /* how many, their places */
+    TEXT,              /* its length in bytes; its bytes, with at least one zero behind them */
+    OPTIONAL_TEXT      /* the same */
 };
 
 enum { MOST_ARGUMENTS = 64, MOST_DEPTH = 64 };

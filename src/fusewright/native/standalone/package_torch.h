@@ -45,6 +45,9 @@ typedef struct {
     const char *(*last_error)(void); /* may be absent */
     int32_t (*new_list)(size_t, void **);
     int32_t (*list_push)(void *, uint64_t);
+    int32_t (*new_text)(const char *, size_t, void **); /* may be absent */
+    int32_t (*item_bool)(AtenTensorHandle, bool *);
+    int32_t (*clone)(AtenTensorHandle, AtenTensorHandle *);
     void *(*new_memory)(size_t); /* of C++, which torch deletes */
     int (*thread_count)(void);
     void (*parallel)(void (*)(void *), void *, unsigned, unsigned);
