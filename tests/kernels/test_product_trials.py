@@ -115,6 +115,21 @@ def test_what_was_tried_is_not_tried_again(plant: Callable[[bool], Planted]) -> 
     assert (planted.calls, planted.kernels) == asked
 
 
+def test_the_library_is_tried_anew_where_it_may_round_factors(
+    plant: Callable[[bool], Planted],
+) -> None:
+    planted = plant(True)
+    tuned()
+    assert planted.calls == 3
+    before = torch.get_float32_matmul_precision()
+    try:
+        torch.set_float32_matmul_precision("high")
+        tuned()
+    finally:
+        torch.set_float32_matmul_precision(before)
+    assert planted.calls == 6
+
+
 def test_symbolic_sizes(plant: Callable[[bool], Planted]) -> None:
     plant(True)
     graph, _ = tuned(dynamic=True)

@@ -222,7 +222,8 @@ class _Times:
             return None
         device = torch.device(call.outputs[0].layout.device)
         hints = self.tuner.hints
-        kept = trials.trial_key(device, key, repr(hints))
+        precision = torch_compat.states.matmul_precision(device.type)
+        kept = trials.trial_key(device, key, repr(hints), precision)
         known = known_decision(kept, (LIBRARY,))
         if known is not None:
             return known.seconds[0]

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import torch
 
+from fusewright import torch_compat
 from fusewright.config import Options
 from fusewright.errors import UnsupportedOperator
 from fusewright.ir.limits import PLAIN, Limits, cpu_limits
@@ -62,7 +63,9 @@ def _triton(options: Options) -> KernelLanguage:
         name="triton",
         write=triton.write_work,
         load=loader_of("triton"),
-        candidates=triton.candidates,
+        candidates=functools.partial(
+            triton.candidates, rounds=torch_compat.states.matmul_precision("cuda") == "tf32"
+        ),
         products=triton.PRODUCT_TYPES,
         ways=functools.partial(triton.ways, limits=limits) if has_choices else one_way,
         limits=limits,

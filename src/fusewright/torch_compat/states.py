@@ -29,6 +29,16 @@ def _function_state() -> str:
     return "on" if enabled else "off for subclasses"
 
 
+def matmul_precision(device_type: str) -> str:
+    """How exactly the library multiplies matrices of float32 on a type of device: "tf32" or "bf16"
+    where the program allows it to round the factors so, anything else where it does not.
+    """
+    precision: str = torch._C._get_fp32_precision_getter(
+        "mkldnn" if device_type == "cpu" else device_type, "matmul"
+    )
+    return precision
+
+
 STATES: dict[str, tuple[str, Callable[[], Any]]] = {
     "default_dtype": ("the default dtype", torch.get_default_dtype),
     "deterministic_algorithms": (
@@ -45,11 +55,11 @@ STATES: dict[str, tuple[str, Callable[[], Any]]] = {
     ),
     "cuda_matmul_precision": (
         "the precision of float32 matmul on CUDA",
-        functools.partial(torch._C._get_fp32_precision_getter, "cuda", "matmul"),
+        functools.partial(matmul_precision, "cuda"),
     ),
     "cpu_matmul_precision": (
         "the precision of float32 matmul on the CPU",
-        functools.partial(torch._C._get_fp32_precision_getter, "mkldnn", "matmul"),
+        functools.partial(matmul_precision, "cpu"),
     ),
     "function_modes": (
         "the number of function modes",

@@ -65,7 +65,7 @@ def tried(word: str) -> Iterator[tuple[str, TritonKernel]]:
     """All that tuning tries of the cases that have a word in their name."""
     for case in read_cases(CASES):
         for group, names in groups(case.input) if word in case.name else ():
-            for configuration in configurations(group):
+            for configuration in (*configurations(group), *configurations(group, rounds=True)):
                 with suppress(CannotRecompute):
                     kernel = written(group, names, configuration)
                     yield f"{case.name}, {configuration.words}", kernel

@@ -17,7 +17,7 @@ from tests.kernels.triton.interpreter import run_program
 
 from fusewright.ir.canonical import canonical_group, canonical_names  # isort: skip
 from fusewright.ir.group import Group  # isort: skip
-from fusewright.kernels.triton import Configuration, configuration_of  # isort: skip
+from fusewright.kernels.triton import Configuration, candidates, configuration_of  # isort: skip
 from fusewright.kernels.triton.axis_form import CannotRecompute  # isort: skip
 from fusewright.kernels.triton.configurations import MOST_TRIED, configurations  # isort: skip
 from tests.golden import Case  # isort: skip
@@ -58,6 +58,23 @@ def test_the_rules_choice_comes_first_and_none_comes_twice() -> None:
 def test_rows_are_held_and_walked_over() -> None:
     (group,) = groups(case("softmax").input)
     assert {configuration.tiling.persistent for configuration in tried(group)} == {True, False}
+
+
+@pytest.mark.parametrize(
+    ("word", "is_float"), [("product with bias", True), ("batch in a half type", False)]
+)
+def test_factors_are_rounded_where_the_program_allows_it(word: str, is_float: bool) -> None:
+    (group,) = groups(case(word).input)
+    names = canonical_names(group)
+    tensors = [argument.name for argument in names.arguments]
+    for rounds in (False, True):
+        sizes = [canonical for canonical, _ in names.sizes]
+        first, *others = candidates(group, tensors, sizes, rounds)
+        assert len(others) >= 5
+        assert 'input_precision="ieee"' in first.source and "TF32" not in first.name
+        for candidate in others:
+            assert ('"tf32"' in candidate.source) == (rounds and is_float)
+            assert ("TF32" in candidate.name) == (rounds and is_float)
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")

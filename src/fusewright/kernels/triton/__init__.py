@@ -96,7 +96,7 @@ def write(
     if product is None:
         writer = KernelWriter(group, configuration.tiling)
     else:
-        writer = TritonProductWriter(group, product, configuration.tiling)
+        writer = TritonProductWriter(group, product, configuration)
     return write_kernel(writer, arguments, sizes, configuration)
 
 
@@ -114,10 +114,14 @@ def ways(group: Group, hints: SizeHints, limits: Limits) -> list[Implementation]
     return ways_to_reduce(group, hints, limits, _written)
 
 
-def candidates(group: Group, tensors: Sequence[str], sizes: Sequence[Symbol]) -> list[Candidate]:
-    """The ways to write a group that tuning tries, that of `write_work` first."""
+def candidates(
+    group: Group, tensors: Sequence[str], sizes: Sequence[Symbol], rounds: bool = False
+) -> list[Candidate]:
+    """The ways to write a group that tuning tries, that of `write_work` first. `rounds`: factors of
+    products may be rounded to TF32.
+    """
     tried = []
-    for configuration in configurations(group):
+    for configuration in configurations(group, rounds):
         with suppress(CannotRecompute):
             written = _written(group, tensors, sizes, configuration)
             tried.append(Candidate(configuration.words, *written))

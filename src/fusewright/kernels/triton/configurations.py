@@ -58,11 +58,16 @@ def configuration_of(group: Group, persistent: bool | None = None) -> Configurat
     return Configuration(tiling=tiling, warps=warps_of(tiling), stages=STAGES)
 
 
-def configurations(group: Group) -> Iterator[Configuration]:
-    """The configurations that tuning tries, that of the rule first; each once."""
+def configurations(group: Group, rounds: bool = False) -> Iterator[Configuration]:
+    """The configurations that tuning tries, that of the rule first; each once. `rounds`: factors of
+    products may be rounded to TF32.
+    """
     first = configuration_of(group)
     product = product_of(group)
-    others = _around(group, first) if product is None else product_configurations(group, product)
+    if product is None:
+        others = _around(group, first)
+    else:
+        others = product_configurations(group, product, rounds)
     tried = {first.words: first}
     for configuration in others:
         tried.setdefault(configuration.words, configuration)

@@ -57,6 +57,14 @@ FLOAT_TILES: Final = (
 )
 """The same of float32, which is multiplied without tensor cores, exactly as eager does."""
 
+ROUNDED_TILES: Final = (
+    *((128, 128, 32, 8, 3), (64, 128, 32, 4, 3), (128, 64, 32, 4, 3), (64, 64, 32, 4, 4)),
+    *((128, 256, 32, 8, 3), (32, 64, 64, 4, 4), (16, 64, 64, 2, 4), (16, 128, 64, 4, 4)),
+)
+"""The same of float32 where the program allows its factors to be rounded to TF32, as the library
+does then (`torch.backends.cuda.matmul.allow_tf32`).
+"""
+
 
 def product_of(group: Group) -> MatrixProduct | None:
     """The product that a group is, where there are instructions for it."""
@@ -67,17 +75,23 @@ def product_of(group: Group) -> MatrixProduct | None:
     return product if left is right and left in PRODUCT_TYPES else None
 
 
-def product_configurations(group: Group, product: MatrixProduct) -> Iterator[Configuration]:
-    """The configurations of a product: first the one that is taken without tuning."""
+def product_configurations(
+    group: Group, product: MatrixProduct, rounds: bool = False
+) -> Iterator[Configuration]:
+    """The configurations of a product: first the one that is taken without tuning. `rounds`:
+    factors may be rounded to TF32.
+    """
     is_half = load_of(product.left).dtype is not DType.F32
-    for rows, columns, depth, warps, stages in HALF_TILES if is_half else FLOAT_TILES:
+    rounds = rounds and not is_half
+    tiles = HALF_TILES if is_half else ROUNDED_TILES if rounds else FLOAT_TILES
+    for rows, columns, depth, warps, stages in tiles:
         sides = (
             _block(product.rows, rows),
             _block(product.columns, columns),
             _block(product.depth, depth),
         )
         tiling = _tiling(group, product, sides)
-        yield Configuration(tiling=tiling, warps=warps, stages=stages)
+        yield Configuration(tiling=tiling, warps=warps, stages=stages, rounds=rounds)
 
 
 def _block(symbol: LoopSymbol | None, wanted: int) -> int:
@@ -113,7 +127,9 @@ def _tiling(group: Group, product: MatrixProduct, sides: tuple[int, int, int]) -
 class TritonProductWriter(KernelWriter):
     """Writes a product, and its epilogue as the stages of any group."""
 
-    def __init__(self, group: Group, product: MatrixProduct, tiling: Tiling) -> None:
+    def __init__(self, group: Group, product: MatrixProduct, configuration: Configuration) -> None:
+        tiling = configuration.tiling
+        self.precision = "tf32" if configuration.rounds else "ieee"
         self.product = product
         self.depth = tiling.inner[0]
         self.product_loops = tiling.loops[0]
@@ -159,7 +175,8 @@ class TritonProductWriter(KernelWriter):
         down: dict[Symbol, Index] = {r.symbol: LoopSymbol("down", r.extent).index}
         self.operand("left", self.product.left, (y.name, "r"), (y, r), {})
         self.operand("right", self.product.right, ("down", x.name), (r, x), down)
-        self.body.add(f'{result} = tl.dot(left, right, {result}, input_precision="ieee")')
+        precision = f'input_precision="{self.precision}"'
+        self.body.add(f"{result} = tl.dot(left, right, {result}, {precision})")
         self.body.depth -= 1
 
     def operand(

@@ -147,6 +147,8 @@ class Configuration:
     tiling: Tiling
     warps: int
     stages: int
+    rounds: bool = False
+    """Whether factors of float32 are rounded to TF32, which tensor cores multiply."""
 
     @property
     def words(self) -> str:
@@ -154,7 +156,8 @@ class Configuration:
         blocks = " x ".join(str(axis.block) for axis in self.tiling.axes)
         rows = any(axis is not None for axis in self.tiling.inner) and len(self.tiling.outer) == 1
         kind = "" if not rows else "rows held, " if self.tiling.persistent else "rows walked, "
-        return f"{kind}{blocks}, {self.warps} warps, {self.stages} stages"
+        rounded = ", TF32" if self.rounds else ""
+        return f"{kind}{blocks}, {self.warps} warps, {self.stages} stages{rounded}"
 
 
 def warps_of(tiling: Tiling) -> int:
