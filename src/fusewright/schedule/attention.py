@@ -27,14 +27,13 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from fusewright.ir.index import Index, contiguous_strides
+from fusewright.ir.index import Index
 from fusewright.ir.limits import AttentionSizes
 from fusewright.ir.products import DOT
 from fusewright.ir.program import (
     Buffer,
     CallOperator,
     ComputedBuffer,
-    Layout,
     Literal,
     Operand,
     Pointwise,
@@ -43,9 +42,9 @@ from fusewright.ir.program import (
     Statement,
 )
 from fusewright.ir.value import Value
-from fusewright.records import record, replace
+from fusewright.records import record
 from fusewright.schedule.analysis import Analysis
-from fusewright.schedule.products import Matrix, loops_of, matrix_of
+from fusewright.schedule.products import Matrix, buffer_between, loops_of, matrix_of, with_loops
 
 FORWARD: Final = "aten._scaled_dot_product_flash_attention_for_cpu.default"
 BACKWARD: Final = "aten._scaled_dot_product_flash_attention_for_cpu_backward.default"
@@ -68,17 +67,7 @@ def attention_as_loops(program: Program, analysis: Analysis) -> Program:
     """Write out the calls of attention and its gradient that the kernels of their device are faster
     at.
     """
-    statements: list[Statement] = []
-    origins = dict(program.origins)
-    for statement in program.statements:
-        loops = _loops_of(statement, analysis)
-        statements.extend(loops or (statement,))
-        for part in loops:
-            own = origins.get(statement.outputs[0].name, ())
-            origins.setdefault(part.outputs[0].name, own)
-    if len(statements) == len(program.statements):
-        return program
-    return replace(program, statements=tuple(statements), origins=origins)
+    return with_loops(program, lambda statement: _loops_of(statement, analysis))
 
 
 @record(kw_only=True)
@@ -418,10 +407,6 @@ class _Writer:
 
     def _new(self, name: str, size: Position, body: Pointwise | Reduction) -> Element:
         """A buffer between the loops, filled by `body`: what reads it."""
-        name = self.analysis.free_name(f"{self.first.name}_{name}")
-        device = self.first.layout.device
-        stride = contiguous_strides(size)
-        layout = Layout(dtype=self.dtype, size=size, stride=stride, device=device)
-        buffer = self.analysis.buffers[name] = Buffer(name=name, layout=layout)
+        buffer = buffer_between(f"{self.first.name}_{name}", size, self.first, self.analysis)
         self.statements.append(ComputedBuffer(outputs=(buffer,), body=body))
-        return lambda at: self.make.load(name, layout.index(at), self.dtype)
+        return lambda at: self.make.load(buffer.name, buffer.layout.index(at), self.dtype)

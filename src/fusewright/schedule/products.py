@@ -17,7 +17,8 @@ says which products are worth it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from fusewright.ir.index import Index, LoopSymbol, contiguous_strides, integer
@@ -92,14 +93,22 @@ OPERATORS: Final[Mapping[str, Callable[[tuple[Operand, ...], Analysis], ProductC
 
 def products_as_loops(program: Program, analysis: Analysis) -> Program:
     """Write the products out that the kernels of their device are worth it for."""
+    return with_loops(program, lambda statement: _loops_of(statement, analysis))
+
+
+def with_loops(
+    program: Program, write_out: Callable[[Statement], Sequence[ComputedBuffer]]
+) -> Program:
+    """`program` with loops in place of the statements that `write_out` gives any for; these come
+    from where those do.
+    """
     statements: list[Statement] = []
     origins = dict(program.origins)
     for statement in program.statements:
-        loops = _loops_of(statement, analysis)
+        loops = write_out(statement)
         statements.extend(loops or (statement,))
-        for part in loops[:-1]:
-            own = origins.get(statement.outputs[0].name, ())
-            origins[part.outputs[0].name] = own
+        for part in loops:
+            origins.setdefault(part.outputs[0].name, origins.get(statement.outputs[0].name, ()))
     if len(statements) == len(program.statements) and all(
         new is other for new, other in zip(statements, program.statements, strict=True)
     ):
@@ -118,19 +127,36 @@ def _loops_of(statement: Statement, analysis: Analysis) -> tuple[ComputedBuffer,
     if call is None or not _is_worth_it(call, statement.outputs[0], analysis):
         return ()
     (output,) = statement.outputs
+    bias = None if call.bias is None else partial(call.bias.load, analysis)
+    return gathered(output, _product(call, output.layout.size, analysis), bias, analysis)
+
+
+def gathered(
+    output: Buffer,
+    body: Reduction,
+    bias: Callable[[tuple[Index, ...]], Value] | None,
+    analysis: Analysis,
+) -> tuple[ComputedBuffer, ...]:
+    """Statements that fill `output` with what `body` gathers: that, and its sum with a bias, given
+    a position, or its rounding to a half type.
+    """
     dtype = output.layout.dtype
-    if call.bias is None and dtype.compute is dtype:
-        return (_product(call, output, analysis),)
-    product = _between(output, analysis)
-    first = _product(call, product, analysis)
-    loops = loops_of(output.layout.size, "i")
+    if bias is None and dtype.compute is dtype:
+        return (ComputedBuffer(outputs=(output,), body=body),)
+    size = output.layout.size
+    between = buffer_between(f"{output.name}_product", size, output, analysis)
+    loops = loops_of(size, "i")
     position = tuple(symbol.index for symbol in loops)
     make = analysis.expressions
-    value: Value = make.load(product.name, product.layout.index(position), product.layout.dtype)
-    if call.bias is not None:
-        value = make.apply("add", value, call.bias.load(analysis, position))
-    body = Pointwise(loops=loops, value=make.cast(value, dtype))
-    return first, ComputedBuffer(outputs=(output,), body=body)
+    value: Value = make.load(between.name, between.layout.index(position), between.layout.dtype)
+    if bias is not None:
+        value = make.apply("add", value, bias(position))
+    return (
+        ComputedBuffer(outputs=(between,), body=body),
+        ComputedBuffer(
+            outputs=(output,), body=Pointwise(loops=loops, value=make.cast(value, dtype))
+        ),
+    )
 
 
 def _is_worth_it(call: ProductCall, output: Buffer, analysis: Analysis) -> bool:
@@ -155,27 +181,27 @@ def _is_worth_it(call: ProductCall, output: Buffer, analysis: Analysis) -> bool:
     )
 
 
-def _product(call: ProductCall, output: Buffer, analysis: Analysis) -> ComputedBuffer:
-    """The reduction that fills `output`."""
-    loops = loops_of(output.layout.size, "i")
+def _product(call: ProductCall, size: tuple[Index, ...], analysis: Analysis) -> Reduction:
+    """The reduction that gives the product, of this size."""
+    loops = loops_of(size, "i")
     (inner,) = loops_of((call.left.layout.size[-1],), "r")
     *outside, rows, columns = (symbol.index for symbol in loops)
     left = call.left.load(analysis, (*outside, rows, inner.index))
     right = call.right.load(analysis, (*outside, inner.index, columns))
     value = analysis.expressions.apply("mul", left, right)
-    body = Reduction(loops=loops, reduction_loops=(inner,), kind=DOT, value=value)
-    return ComputedBuffer(outputs=(output,), body=body)
+    return Reduction(loops=loops, reduction_loops=(inner,), kind=DOT, value=value)
 
 
 def loops_of(size: tuple[Index, ...], prefix: str) -> tuple[LoopSymbol, ...]:
-    """Loops of these extents, named as those of bodies are: `i0`, `i1`, … with the prefix i."""
+    """Loops of these extents, named i0, i1, … or r0, r1, …"""
     return tuple(LoopSymbol(f"{prefix}{number}", extent) for number, extent in enumerate(size))
 
 
-def _between(output: Buffer, analysis: Analysis) -> Buffer:
-    """A buffer for the product that `output` is made from."""
-    name = analysis.free_name(f"{output.name}_product")
-    size = output.layout.size
+def buffer_between(
+    name: str, size: tuple[Index, ...], output: Buffer, analysis: Analysis
+) -> Buffer:
+    """A new buffer, of the type that `output` is computed in, for what it is made from."""
+    name = analysis.free_name(name)
     layout = Layout(
         dtype=output.layout.dtype.compute,
         size=size,

@@ -15,6 +15,7 @@ from fusewright.records import replace
 from fusewright.schedule.analysis import Analysis
 from fusewright.schedule.attention import attention_as_loops
 from fusewright.schedule.batch import batch
+from fusewright.schedule.convolutions import convolutions_as_products
 from fusewright.schedule.dead_code import remove_dead_code, unread_buffers
 from fusewright.schedule.effects import output_buffers
 from fusewright.schedule.fusion import Graph, fuse
@@ -35,6 +36,7 @@ PROGRAM_PASSES: Final = (
     Pass("split", split_reductions),
     Pass("products", products_as_loops),
     Pass("attention", attention_as_loops),
+    Pass("convolutions", convolutions_as_products),
 )
 """Passes over the program's statements: `run(program, analysis)` gives the program after it."""
 
