@@ -14,6 +14,9 @@ import pytest
 # Triton reads this once, when it is first imported, which torch's own front end may do in any test.
 os.environ.setdefault("TRITON_INTERPRET", "1")
 
+# Tests change stages in passing, and look at what they do; those of kept plans turn them on.
+os.environ.setdefault("FUSEWRIGHT_GRAPH_CACHE", "0")
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(

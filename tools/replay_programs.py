@@ -54,7 +54,7 @@ Generate = Callable[[KernelLanguage], str]
 TARGET: Final = "avx2"
 """The processor that kernels are written for, whatever this machine's is."""
 
-OPTIONS: Final = Options(kernel_target=TARGET, multi_kernel="off")
+OPTIONS: Final = Options(kernel_target=TARGET, multi_kernel="off", graph_cache=False)
 CHANNELS: Final = ("loops", "wrapper")
 """Channels of the log on which the compiler tells what it generates; sources of kernels stand in
 the wrapper.

@@ -57,8 +57,10 @@ ENVIRONMENT: Final = {
     "multi_kernel": "FUSEWRIGHT_MULTI_KERNEL",
     "check_nan": "FUSEWRIGHT_CHECK_NAN",
     "check_layouts": "FUSEWRIGHT_CHECK_LAYOUTS",
+    "graph_cache": "FUSEWRIGHT_GRAPH_CACHE",
 }
-"""Variables that choose an option where the user does not; `1` turns one on that is true or false.
+"""Variables that choose an option where the user does not; `1` turns one on that is true or false,
+and `0` off.
 """
 
 
@@ -178,6 +180,11 @@ class Options:
     the alternatives and their times. What earlier processes found out does not count then.
     """
 
+    graph_cache: bool = True
+    """Keep on disk what is made of a graph, so that later processes go without the stages behind
+    tracing. Turned off by `FUSEWRIGHT_GRAPH_CACHE=0`.
+    """
+
     recompile_limit: int = 8
     """How often one function may be compiled for one object that it is called on, for the guards
     that fail; then other such calls run eagerly, or fail where that is an error.
@@ -234,8 +241,8 @@ class Options:
             text = os.environ.get(variable)
             if text and not isinstance(defaults[name], bool):
                 options.setdefault(name, text)
-            elif text == "1":
-                options.setdefault(name, True)
+            elif text in ("0", "1"):
+                options.setdefault(name, text == "1")
         for name, value in options.items():
             if name not in defaults:
                 raise TypeError(f"unknown option {name!r}; {did_you_mean(str(name), defaults)}")

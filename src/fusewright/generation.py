@@ -326,8 +326,7 @@ def record_of(
             seen.add(id(launch))
     calls = (work for work in schedule.works if isinstance(work, CallOperator | CallSubprogram))
     return Record(
-        program=schedule.program,
-        schedule=schedule,
+        scheduled=lambda: schedule,
         kernels=kernels.definitions,
         lines=code.lines,
         launches=tuple(launches),

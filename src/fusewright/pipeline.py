@@ -29,12 +29,13 @@ from fusewright.context import COLLECTOR_PAUSE, CompileContext
 from fusewright.errors import BackendCompilerFailed, Location
 from fusewright.graph_pieces import GraphPiece, in_order, pieces
 from fusewright.interrupts import INTERRUPTS
+from fusewright.kept_plans import FOUND, FoundPlan, keep, look_up
 from fusewright.logs import warn
 from fusewright.plans import runner
 from fusewright.progress import compiling
 from fusewright.records import replace
 from fusewright.runtime.calling import Call
-from fusewright.runtime.compiled import CompiledGraph, Training
+from fusewright.runtime.compiled import CompiledGraph, Record, Training
 from fusewright.runtime.cuda_graphs import Replayer, ReplayFacts, current_pool
 from fusewright.runtime.loader import load_module
 from fusewright.torch_compat import is_autocast_on
@@ -190,6 +191,11 @@ def compile_aten(
     outputs. `is_whole`: it is no half of a training step. `kept_from`: from which output on they
     are kept for a backward.
     """
+    # What an earlier process has made of such a graph, by its key.
+    search = look_up(graph, context, is_whole=is_whole, has_language=language is not None)
+    if search.found is not None:
+        return _compile_found(search.found, graph, context)
+
     generation = _generation()
     code: GeneratedCode = generation.generate_code(graph, context, language, is_whole=is_whole)
 
@@ -202,11 +208,34 @@ def compile_aten(
 
     unrecorded = generation.why_not_recorded(code.schedule) if context.options.cuda_graphs else ""
     record = generation.record_of(code, context, refusal, unrecorded, choices)
+    if search.outcome:
+        record = replace(record, kept=keep(search, code.plan, record))
     if unrecorded or not context.options.cuda_graphs:
         return CompiledGraph(run=call, path=module.path, record=record)
     is_backward = not is_whole and kept_from is None
     replayer = _replayer(call, graph, code, kept_from, warm_ups=1 + is_backward)
     return CompiledGraph(run=replayer, path=module.path, record=record, replayer=replayer)
+
+
+def _compile_found(found: FoundPlan, graph: AtenGraph, context: CompileContext) -> CompiledGraph:
+    """Compile a graph whose plan was kept."""
+    plan = found.plan
+    with context.stage("load"):
+        module = load_module(plan.emitted.text, dict(graph.constants))
+        call, refusal = runner(plan, module, context)
+    context.notes += found.notes
+    record = Record(
+        **found.facts,
+        scheduled=found.scheduled,
+        lines=plan.lines,
+        timings=dict(context.timings),
+        began=context.began,
+        in_python_because=refusal,
+        unrecorded_because="",
+        notes=tuple(context.notes),
+        kept=FOUND,
+    )
+    return CompiledGraph(run=call, path=module.path, record=record)
 
 
 def _replayer(

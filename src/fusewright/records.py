@@ -22,7 +22,7 @@ from operator import attrgetter
 from reprlib import recursive_repr
 from typing import Any, Final, TypeVar, dataclass_transform, overload
 
-__all__ = ["field", "is_record", "record", "replace"]
+__all__ = ["field", "fields_of", "is_record", "record", "replace"]
 
 T = TypeVar("T")
 Fields = dict[str, "dataclasses.Field[Any]"]
@@ -103,6 +103,12 @@ def replace(item: T, /, **changes: Any) -> T:
 def is_record(cls: type) -> bool:
     """Whether a class was declared by `record`."""
     return _FIELDS in vars(cls)
+
+
+def fields_of(cls: type) -> tuple[str, ...]:
+    """The names of a record's fields, in the order in which its constructor takes them."""
+    fields: Fields = getattr(cls, _FIELDS)
+    return tuple(name for name, declared in fields.items() if declared.init)
 
 
 def _own_fields(

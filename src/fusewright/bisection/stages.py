@@ -53,7 +53,7 @@ Build = Callable[[fx.GraphModule, Sequence[Any]], Run]
 CompileHalf = Callable[[AtenGraph], Run]
 """Makes what runs a functional ATen graph: a whole one, or half of a training step."""
 
-OPTIONS: Final = Options(strict=True, verify=True, multi_kernel="off")
+OPTIONS: Final = Options(strict=True, verify=True, multi_kernel="off", graph_cache=False)
 
 
 @record(kw_only=True)

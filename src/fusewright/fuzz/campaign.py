@@ -67,12 +67,14 @@ class CampaignPlan:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Variables that choose checks of memory, and hide GPUs where programs run on the CPU: what
-        autograd starts for a GPU does not outlive a fork.
+        """Variables that choose checks of memory, keep no plans of programs that come once, and
+        hide GPUs where programs run on the CPU: what autograd starts for a GPU does not outlive a
+        fork.
         """
         gpus = {"CUDA_VISIBLE_DEVICES": ""} if self.device == "cpu" else {}
         pages = {GUARD_PAGES: "both"} if self.guard_pages else {}
-        return gpus | pages | ({GARBAGE: "1"} if self.garbage else {})
+        plans = {"FUSEWRIGHT_GRAPH_CACHE": "0"}
+        return plans | gpus | pages | ({GARBAGE: "1"} if self.garbage else {})
 
     @property
     def way(self) -> Way:

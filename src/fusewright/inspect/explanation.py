@@ -106,6 +106,9 @@ class BackwardReport:
     subprograms: tuple[ProgramReport, ...]
     """The programs that functions of conditions and loops in it are compiled to."""
 
+    kept: str
+    """Whether an earlier process had kept its plan, as of a graph."""
+
     stage_seconds: Mapping[str, float]
 
     @property
@@ -183,6 +186,9 @@ class GraphReport:
 
     not_replayed_because: str
     """Why parts of it are not replayed as CUDA graphs, where that was asked for."""
+
+    kept: str
+    """Whether an earlier process had kept the plan of it, or why not; empty where none are kept."""
 
     frozen: str
     """The values that are computed of weights alone, and their size; empty where none are."""
@@ -332,13 +338,14 @@ class Explanation:
         rows = _columns([_graph_row(number, graph) for number, graph in enumerate(self.graphs, 1)])
         lines = []
         for row, graph in zip(rows, self.graphs, strict=True):
-            lines += [row, *_subprogram_lines(graph.subprograms)]
+            lines += [row, *_subprogram_lines(graph.subprograms), *_kept_lines(graph.kept)]
             lines += [
                 f"  copied {_count(count, 'time')}, since it lay otherwise: the result of {whose}"
                 for whose, count in graph.layout_copies.items()
             ]
             if graph.backward is not None:
                 lines += [f"  {graph.backward}", *_subprogram_lines(graph.backward.subprograms)]
+                lines += _kept_lines(graph.backward.kept)
         return lines
 
     def _guard_lines(self) -> list[str]:
@@ -435,6 +442,7 @@ def _graph_report(compilation: Compilation) -> GraphReport:
         runs_eagerly=getattr(compilation.compiled, "failure", None) is not None,
         in_python_because="; ".join(_reasons(compilation, "in_python_because")),
         not_replayed_because="; ".join(_reasons_against_replays(compilation)),
+        kept="" if record is None else record.kept,
         frozen=_frozen(record),
         backward=_backward_report(compilation),
         compilation=compilation,
@@ -483,6 +491,7 @@ def _backward_report(compilation: Compilation) -> BackwardReport | None:
         library_calls=None if record is None else len(record.extern_calls),
         user_kernels=_user_kernels(record),
         subprograms=_subprogram_reports(record),
+        kept="" if record is None else record.kept,
         stage_seconds={name: spent for name, spent in timings.items() if "." not in name},
     )
 
@@ -571,6 +580,10 @@ def _subprogram_lines(programs: Sequence[ProgramReport]) -> list[str]:
         f"  program {number} of a condition or loop: {program}"
         for number, program in enumerate(programs, 1)
     ]
+
+
+def _kept_lines(kept: str) -> list[str]:
+    return [f"  plan on disk: {kept}"] if kept else []
 
 
 def _break_lines(number: int, graph_break: GraphBreak, times: int) -> list[str]:

@@ -1,5 +1,5 @@
-"""`fusewright cache`: machine code, and which kernels won, that processes keep on disk for later
-ones: counted, removed, and carried to other machines as one file.
+"""`fusewright cache`: plans, machine code, and which kernels won, that processes keep on disk for
+later ones: counted, removed, and carried to other machines as one file.
 """
 
 from __future__ import annotations
@@ -7,6 +7,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+from fusewright import graph_key, kept_plans
 from fusewright.errors import PackageRefused
 from fusewright.packages.container import read_package, write_package
 from fusewright.runtime import choices, cubins, llvm_engine, processor
@@ -15,6 +16,9 @@ from fusewright.runtime.kept_files import ROOM, KeptFiles
 from fusewright.runtime.loader import MODULE_ROOM, generated_modules
 
 KINDS: Final[dict[str, tuple[KeptFiles, str]]] = {
+    "plan": (kept_plans.PLANS, "plans of graphs"),
+    "key": (kept_plans.KEYS, "keys of plans, by place in the program"),
+    "source": (graph_key.SOURCES, "digests of fusewright's own files"),
     "cpu": (llvm_engine.OBJECTS, "machine code of CPU kernels"),
     "gpu": (cubins.FILES, "machine code of GPU kernels"),
     "processor": (processor.PROCESSORS, "what LLVM says of processors"),

@@ -55,8 +55,9 @@ class MeasuredChoice:
 class Record:
     """The results of each stage, for `explain`, reports and benchmarks; it holds no tensors."""
 
-    program: Program
-    schedule: Schedule
+    scheduled: Callable[[], Schedule] = field(compare=False, repr=False)
+    """Gives what scheduling made, which is read when somebody asks, where the plan was kept."""
+
     kernels: tuple[Kernel, ...]
     lines: tuple[Line, ...]
     launches: tuple[KernelCall, ...]
@@ -92,6 +93,19 @@ class Record:
     """Records of the functions of conditions and loops, which are programs of their own, nested
     ones included.
     """
+
+    kept: str = field(default="", compare=False)
+    """Whether an earlier process has made the plan, or why not; empty where none is kept."""
+
+    @property
+    def schedule(self) -> Schedule:
+        """The program as groups in their order."""
+        return self.scheduled()
+
+    @property
+    def program(self) -> Program:
+        """The program as it was scheduled."""
+        return self.schedule.program
 
     @property
     def launch_count(self) -> int:

@@ -290,6 +290,17 @@ def without_torch_dispatch() -> Any:
 # -- operator schemas -----------------------------------------------------------------------------
 
 
+def declaration_of(op: OpOverload) -> str:
+    """All that torch was told of an operator: its name, schema and tags; for one that is not
+    torch's own the schemas of all its overloads, since one may write to given memory.
+    """
+    declared = f"{op} {op._schema} {sorted(map(str, op.tags))}"
+    if op.namespace == "aten":
+        return declared
+    packet = op._overloadpacket
+    return f"{declared} {sorted(str(getattr(packet, name)._schema) for name in packet.overloads())}"
+
+
 @functools.cache
 def operator_arguments(op: OpOverload) -> tuple[Any, ...]:
     """The schema's arguments: each has `.name`, `.type`, `.kwarg_only`, `.default_value`,

@@ -1,0 +1,299 @@
+"""The key of a graph: a digest of all that decides the plan that is made of it.
+
+A key has parts, so that a miss can say which differ. No address, identity, order of a set or
+process enters: equal graphs have equal keys in any two processes. Of a graph that holds something
+without a text here no plan is kept, and the reason is told.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from torch import fx
+
+from fusewright import __version__
+from fusewright.config import FRONT_END_OPTIONS, Options
+from fusewright.context import CompileContext
+from fusewright.opaque import Opaque
+from fusewright.records import record
+from fusewright.runtime.kept_files import KeptFiles
+from fusewright.runtime.llvm_engine import cpu_target
+from fusewright.runtime.memory_checks import MemoryChecks
+from fusewright.runtime.processor import this_processor
+from fusewright.torch_compat import OpOverload, declaration_of, is_autocast_on
+
+META_READ: Final = frozenset({"is_released", "location", "module_path", "reads_moved", "val"})
+"""The entries of a node's `meta` that the stages behind the key read: all of them enter it."""
+
+NOT_DECISIVE: Final = FRONT_END_OPTIONS | {"graph_cache", "multi_kernel_cache", "verify"}
+"""Options that do not change what is generated."""
+
+NOT_READ: Final = frozenset({"FUSEWRIGHT_CACHE_DIR", "FUSEWRIGHT_GRAPH_CACHE", "FUSEWRIGHT_LOG"})
+"""Variables of ours that decide where files lie, and what is told."""
+
+MODES: Final[dict[str, Callable[[], object]]] = {
+    "threads": torch.get_num_threads,
+    "deterministic": torch.are_deterministic_algorithms_enabled,
+    "default type": torch.get_default_dtype,
+    "precision of products": torch.get_float32_matmul_precision,
+    "gradients": torch.is_grad_enabled,
+    "inference mode": torch.is_inference_mode_enabled,
+    "autocast": is_autocast_on,
+    "oneDNN": lambda: torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled,
+    "checks of memory": MemoryChecks.chosen,
+}
+"""By name in messages, modes of torch and of this process that stages read, or might."""
+
+SOURCES: Final = KeptFiles("sources", ".digest")
+"""Digests of this package's own files, by their sizes and times of change."""
+
+
+class NotKept(Exception):
+    """Says why no plan of a graph is kept."""
+
+
+@record(kw_only=True)
+class GraphKey:
+    """The parts of a key, as text or its digest."""
+
+    program: str
+    """A digest of where the graph begins in the user's program: the kept graphs of one place are
+    compared with one that is missing.
+    """
+
+    parts: Mapping[str, str]
+
+    @property
+    def digest(self) -> str:
+        """The key itself."""
+        return _digest(json.dumps(self.parts, sort_keys=True))
+
+
+DESCRIPTIONS: Final = {
+    "graph": "its operators",
+    "layouts": "the sizes and types of its tensors",
+    "places": "the lines of the program that it comes from",
+    "options": "options",
+    "modes": "modes",
+    "variables": "variables of the environment",
+    "processor": "the processor",
+    "versions": "versions",
+    "sources": "the source of fusewright",
+}
+"""The parts, as messages name them."""
+
+
+def key_of(graph: Any, context: CompileContext, *, is_whole: bool) -> GraphKey:
+    """The key of an `aot.AtenGraph`. NotKept: something of it has no text."""
+    writer = _GraphText(graph.graph)
+    role = (is_whole, graph.replaced_inputs, sorted(context.counters.items()))
+    options = {
+        option.name: getattr(context.options, option.name)
+        for option in fields(Options)
+        if option.name not in NOT_DECISIVE
+    }
+    place = next(filter(None, (node.meta.get("location") for node in graph.graph.nodes)), None)
+    return GraphKey(
+        program=_digest(repr((is_whole, _place(place)))),
+        parts={
+            "graph": _digest("\n".join((repr(role), *writer.rows))),
+            "layouts": _digest("\n".join(writer.layouts)),
+            "places": _digest("\n".join(writer.places)),
+            "options": _named(options),
+            "modes": _named({name: mode() for name, mode in MODES.items()}),
+            "variables": _named(_variables()),
+            "processor": _named(_processor(context.options.kernel_target)),
+            "versions": _named(_versions()),
+            "sources": sources_digest(),
+        },
+    )
+
+
+def differences(key: GraphKey, other: Mapping[str, str]) -> list[str]:
+    """What differs between a key and the parts of another, in words."""
+    said = []
+    for name, text in key.parts.items():
+        before = other.get(name, "")
+        if text == before:
+            continue
+        changes = _changes(before, text)
+        said.append(f"{DESCRIPTIONS[name]}{f' ({changes})' if changes else ''}")
+    return said
+
+
+def _changes(before: str, now: str) -> str:
+    """The values that differ, where parts have names and values."""
+    try:
+        old, new = json.loads(before), json.loads(now)
+    except ValueError:
+        return ""
+    names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
+    return ", ".join(f"{name}: {old.get(name)}, now {new.get(name)}" for name in names)
+
+
+def _named(values: Mapping[str, object]) -> str:
+    return json.dumps({name: str(value) for name, value in values.items()})
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+# -- The graph -------------------------------------------------------------------------------------
+
+
+class _GraphText:
+    """The text of a functional graph: a row for each node in three lists."""
+
+    def __init__(self, graph: fx.Graph) -> None:
+        self.rows: list[str] = []
+        self.layouts: list[str] = []
+        self.places: list[str] = []
+        self._numbers: dict[fx.Node, int] = {}
+        self._operators: dict[Any, str] = {}
+        for node in graph.nodes:
+            self._add(node)
+
+    def _add(self, node: fx.Node) -> None:
+        meta = node.meta
+        operator = self._operators.get(node.target)
+        if operator is None:
+            operator = self._operators[node.target] = _operator(node)
+        arguments = self._argument(node.args)
+        keywords = {name: self._argument(value) for name, value in node.kwargs.items()}
+        flags = bool(meta.get("is_released")), bool(meta.get("reads_moved"))
+        row = (node.op, node.name, operator, arguments, tuple(keywords.items()), flags)
+        self.rows.append(repr(row))
+        self.layouts.append(_value(meta.get("val")))
+        self.places.append(repr((_place(meta.get("location")), meta.get("module_path", ""))))
+        self._numbers[node] = len(self._numbers)
+
+    def _argument(self, value: Any) -> str:
+        if isinstance(value, fx.Node):
+            return f"%{self._numbers[value]}"
+        if isinstance(value, list | tuple):
+            return f"{type(value).__name__}[{', '.join(map(self._argument, value))}]"
+        if isinstance(value, slice):
+            return f"slice{self._argument((value.start, value.stop, value.step))}"
+        return _constant(value)
+
+
+CONSTANTS: Final = (
+    bool, int, float, complex, str, type(None), type(...),
+    torch.dtype, torch.device, torch.layout, torch.memory_format,
+)  # fmt: skip
+"""Classes of constants whose `repr` says all of them."""
+
+
+def _constant(value: Any) -> str:
+    if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
+        raise NotKept("its sizes vary")
+    if type(value) not in CONSTANTS:
+        raise NotKept(f"it holds an object of class {type(value).__qualname__}")
+    return f"{type(value).__name__} {value!r}"
+
+
+def _operator(node: fx.Node) -> str:
+    """The target of a node, with what torch declares of it."""
+    target: Any = node.target
+    if isinstance(target, str):
+        return target
+    if isinstance(target, OpOverload):
+        return declaration_of(target)
+    if getattr(target, "__module__", "") in ("_operator", "math"):
+        return f"{target.__module__}.{target.__qualname__}"
+    raise NotKept(f"it calls {getattr(target, '__qualname__', type(target).__qualname__)}")
+
+
+def _value(value: Any) -> str:
+    """What a node computes, without its elements."""
+    if isinstance(value, torch.Tensor):
+        if value.device.type not in ("cpu", "meta"):
+            raise NotKept(f"it computes on {value.device.type}")
+        if value.layout is not torch.strided:
+            raise NotKept(f"it holds a tensor of layout {value.layout}")
+        numbers = (*value.shape, *value.stride(), value.storage_offset())
+        if not all(type(number) is int for number in numbers):
+            raise NotKept("its sizes vary")
+        bits = value.is_conj(), value.is_neg(), value.requires_grad
+        return repr((str(value.dtype), value.device.type, value.dim(), numbers, bits))
+    if isinstance(value, list | tuple):
+        return f"{type(value).__name__}[{', '.join(map(_value, value))}]"
+    if isinstance(value, Opaque):
+        return "opaque"
+    return _constant(value)
+
+
+def _place(location: Any) -> Sequence[object]:
+    """A user's line, as the lines of a plan tell it; () where there is none."""
+    if location is None:
+        return ()
+    return (location.file, location.line, location.text)
+
+
+# -- What is around it -----------------------------------------------------------------------------
+
+
+def _variables() -> dict[str, str]:
+    ours = (name for name in os.environ if name.startswith("FUSEWRIGHT_"))
+    return {name: os.environ[name] for name in sorted(ours) if name not in NOT_READ}
+
+
+@cache
+def _processor(kernel_target: str) -> dict[str, object]:
+    target = cpu_target(kernel_target)
+    names = ("name", "features", "vector_bytes", "has_scalef")
+    return {**{name: getattr(target, name) for name in names}, "llvm": this_processor().llvm}
+
+
+@cache
+def _versions() -> dict[str, object]:
+    return {
+        "fusewright": __version__,
+        "torch": torch.__version__,
+        "torch's commit": getattr(torch.version, "git_version", ""),
+        "python": ".".join(map(str, sys.version_info[:3])),
+    }
+
+
+@cache
+def sources_digest() -> str:
+    """A digest of the files of this package, which an earlier process may have read: what they
+    contain does not change while their sizes and times do not.
+    """
+    folder = Path(__file__).parent
+    paths = sorted(_sources(folder))
+    states = ((path, os.stat(path)) for path in paths)
+    shown = [(path, state.st_size, state.st_mtime_ns) for path, state in states]
+    key = _digest(repr(shown))
+    kept = SOURCES.read(key)
+    if kept is not None:
+        return kept.decode()
+    digest = hashlib.sha256()
+    for path in paths:
+        content = Path(path).read_bytes()
+        digest.update(f"{os.path.relpath(path, folder)} {len(content)}\n".encode())
+        digest.update(content)
+    SOURCES.write(key, digest.hexdigest().encode())
+    return digest.hexdigest()
+
+
+def _sources(folder: Path) -> Iterable[str]:
+    """The paths of the package's modules, extensions included."""
+    waiting = [os.fspath(folder)]
+    while waiting:
+        with os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    waiting += [] if entry.name == "__pycache__" else [entry.path]
+                elif entry.name.endswith((".py", ".so", ".pyd")):
+                    yield entry.path

@@ -1,0 +1,198 @@
+"""Plans of graphs that processes keep on disk for later ones, by the key of the graph.
+
+A file holds rows of records (`ir.stored`), from which the emitters make code anew: nothing in it is
+executed. Beside them lie, by the place in the program where graphs begin, the keys of those that
+were kept last, so that a miss can say what differs.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import zlib
+from collections.abc import Callable
+from functools import cache
+from typing import Any, Final
+
+from fusewright.context import CompileContext, Note
+from fusewright.graph_key import GraphKey, NotKept, differences, key_of
+from fusewright.ir.group import Schedule
+from fusewright.ir.stored import MalformedRows, NotStored, RecordStorage, records_of
+from fusewright.logs import logger_of
+from fusewright.plans import Plan
+from fusewright.records import record
+from fusewright.runtime import calling, choices, compiled
+from fusewright.runtime.compiled import Record
+from fusewright.runtime.kept_files import KeptFiles
+from fusewright.wrapper import emit_module
+
+PLANS: Final = KeptFiles("plans", ".plan")
+
+KEYS: Final = KeptFiles("plan_keys", ".json")
+"""Parts of keys, by a digest of where graphs begin."""
+
+REMEMBERED: Final = 8
+"""How many keys of graphs that begin at one place are remembered."""
+
+CHANNELS: Final = ("aten", "loops", "kernels", "wrapper")
+"""Logs of what the stages make: where one is read, they run."""
+
+KEPT_FACTS: Final = (
+    "kernels",
+    "launches",
+    "extern_calls",
+    "peak_bytes",
+    "least_bytes",
+    "choices",
+)
+"""The fields of a record of stages that are kept as they are."""
+
+FOUND: Final = "an earlier process has kept it"
+
+
+@record(kw_only=True)
+class FoundPlan:
+    """A plan that was kept, and what is told of it."""
+
+    plan: Plan
+    facts: dict[str, Any]
+    """Fields of its record."""
+
+    scheduled: Callable[[], Schedule]
+    notes: tuple[Note, ...]
+
+
+@record(kw_only=True)
+class Search:
+    """Where the plan of a graph is, or will be, kept."""
+
+    found: FoundPlan | None = None
+    key: GraphKey | None = None
+    """None: it is not kept."""
+
+    outcome: str
+    """What `explain` says: that it was found, why it was not, or why it is not looked for."""
+
+    notes_before: int = 0
+    """How many notes there were ahead of the stages."""
+
+
+@cache
+def _storage() -> RecordStorage:
+    records = records_of(calling, choices, compiled)
+    return RecordStorage({**records, "Note": Note})
+
+
+def look_up(graph: Any, context: CompileContext, *, is_whole: bool, has_language: bool) -> Search:
+    """The plan of an `aot.AtenGraph`, if an earlier process has kept it. `has_language`: its
+    kernels are written in a language that a program brought along.
+    """
+    reason = _why_not_kept(context, has_language)
+    if reason is not None:
+        return Search(outcome=reason)
+    with context.stage("key"):
+        return _found(graph, context, is_whole)
+
+
+def _found(graph: Any, context: CompileContext, is_whole: bool) -> Search:
+    notes_before = len(context.notes)
+    try:
+        key = key_of(graph, context, is_whole=is_whole)
+    except NotKept as reason_in_graph:
+        return Search(outcome=f"not kept: {reason_in_graph}")
+    content = PLANS.read(key.digest)
+    try:
+        found = None if content is None else _read(content)
+    except MalformedRows as error:  # Made anew, and written over.
+        return Search(key=key, outcome=f"new: the kept one is damaged: {error}")
+    outcome = FOUND if found is not None else f"new: {_why_missing(key)}"
+    return Search(found=found, key=key, outcome=outcome, notes_before=notes_before)
+
+
+def _why_not_kept(context: CompileContext, has_language: bool) -> str | None:
+    """Why plans are not kept under these options, whatever the graph; empty where the user does not
+    want any.
+    """
+    options = context.options
+    if not options.graph_cache or options.verify:
+        return ""
+    if has_language or context.fused_backend is not None:
+        return "not kept: a backend of the program's own has a part in it"
+    if any(logger_of(channel).isEnabledFor(logging.DEBUG) for channel in CHANNELS):
+        return "not kept: what the stages make is logged"
+    for name, is_on in (
+        ("cuda_graphs", options.cuda_graphs),
+        ("tune", options.tune),
+        ("multi_kernel_table", bool(options.multi_kernel_table)),
+    ):
+        if is_on:
+            return f"not kept under the option {name}"
+    return None
+
+
+def keep(search: Search, plan: Plan, made: Record) -> str:
+    """Keep a plan for later processes; what `explain` says of it."""
+    if search.key is None:
+        return search.outcome
+    if any(not choice.decisions for choice in made.choices):
+        return "not kept: measuring has yet to choose among kernels"
+    if made.subprograms or made.tuned:
+        return "not kept: it holds programs of its own"
+    notes = made.notes[search.notes_before :]
+    facts = {name: getattr(made, name) for name in KEPT_FACTS}
+    content = (plan.name, plan.lines, plan.order, plan.hints, facts, notes)
+    try:
+        head = zlib.compress(_storage().text(content).encode(), 1)
+        rest = zlib.compress(_storage().text(made.schedule).encode(), 1)
+    except NotStored as reason:
+        return f"not kept: it holds {reason}"
+    PLANS.write(search.key.digest, len(head).to_bytes(8, "little") + head + rest)
+    _remember(search.key)
+    return search.outcome
+
+
+def _read(content: bytes) -> FoundPlan:
+    """The plan in a file. MalformedRows: it holds none."""
+    length = int.from_bytes(content[:8], "little")
+    head, rest = content[8 : 8 + length], content[8 + length :]
+    try:
+        text = zlib.decompress(head)
+        name, lines, order, hints, facts, notes = _storage().read(text)
+    except (zlib.error, TypeError, ValueError) as error:
+        raise MalformedRows(str(error)) from error
+
+    @cache
+    def scheduled() -> Schedule:
+        schedule: Schedule = _storage().read(zlib.decompress(rest))
+        return schedule
+
+    emitted = emit_module(name, lines)
+    plan = Plan(name=name, lines=lines, order=order, hints=hints, emitted=emitted)
+    return FoundPlan(plan=plan, facts=facts, scheduled=scheduled, notes=notes)
+
+
+# -- Why a plan is missing -------------------------------------------------------------------------
+
+
+def _remembered(key: GraphKey) -> list[dict[str, str]]:
+    """The keys of graphs that begin where this one does, the newest last."""
+    content = KEYS.read(key.program)
+    keys: list[dict[str, str]] = [] if content is None else json.loads(content)
+    return keys
+
+
+def _remember(key: GraphKey) -> None:
+    others = [parts for parts in _remembered(key) if parts != key.parts]
+    kept = [*others, dict(key.parts)][-REMEMBERED:]
+    KEYS.write(key.program, json.dumps(kept, separators=(",", ":")).encode())
+
+
+def _why_missing(key: GraphKey) -> str:
+    """What differs from the nearest kept graph of the same place."""
+    several = [differences(key, parts) for parts in reversed(_remembered(key))]
+    if not several:
+        return "no graph that begins here was kept"
+    nearest = min(several, key=len)
+    if not nearest:
+        return "it was removed, to make room"
+    return f"the nearest that was kept differs in {', '.join(nearest)}"

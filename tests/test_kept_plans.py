@@ -1,0 +1,475 @@
+"""Plans that processes keep: a later one is given what it would have made, or makes it."""
+
+from __future__ import annotations
+
+import gc
+import json
+import logging
+import os
+import re
+import subprocess
+import sys
+import weakref
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import fusewright
+from fusewright import kept_plans, pipeline
+from fusewright.context import CompileContext
+from fusewright.ir.text import print_schedule
+from fusewright.packages import caches
+from fusewright.runtime.compiled import Record
+from fusewright.runtime.kept_files import KeptFiles
+
+SOURCE = Path(fusewright.__file__).parents[1]
+STAGES = ("lower", "schedule", "kernels", "generation")
+
+Program = Callable[..., Any]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache folder that is used and empty."""
+    monkeypatch.setenv("FUSEWRIGHT_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.delenv("FUSEWRIGHT_GRAPH_CACHE")
+    (tmp_path / "program.py").write_text(PROCESS)
+    return tmp_path / "cache"
+
+
+def compiled(program: Program, *inputs: Any, **options: Any) -> tuple[Any, list[Record]]:
+    """The result of a program that is compiled anew, and the records of its graphs' halves."""
+    function = fusewright.compile(program, options={"strict": True, **options})
+    result = function(*inputs)
+    if isinstance(result, torch.Tensor) and result.requires_grad:
+        result = torch.autograd.grad(result.sum(), [x for x in inputs if x.requires_grad])
+    explanation = fusewright.explain(function).history
+    assert explanation is not None
+    records = [record for each in explanation.compilations for record in each.records]
+    assert str(explanation).count("plan on disk:") >= min(1, len(records))
+    return result, records
+
+
+def outcomes(records: list[Record]) -> list[str]:
+    return [record.kept for record in records]
+
+
+# -- Programs --------------------------------------------------------------------------------------
+
+WEIGHT = torch.linspace(-1, 1, 48).reshape(8, 6)
+
+
+def layer_norm(x: torch.Tensor) -> torch.Tensor:
+    return nn.functional.layer_norm(x.exp(), (6,)).relu()
+
+
+def product(x: torch.Tensor) -> torch.Tensor:
+    return nn.functional.gelu(x @ WEIGHT.t()).softmax(-1)
+
+
+def writes(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    y = x.clone()
+    y.mul_(2).add_(1)
+    return y, y.t()
+
+
+def shares(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return x.t(), x.cos(), x.cos()[1:], x
+
+
+def of_constants(x: torch.Tensor) -> torch.Tensor:
+    return x * torch.tensor([1.0, -0.0, float("inf"), 4.0, 5.0, float("nan")])
+
+
+def numbers(x: torch.Tensor) -> tuple[torch.Tensor, Any, Any]:
+    return x.clamp(-0.5, float("inf")), 3, None
+
+
+def index(x: torch.Tensor) -> torch.Tensor:
+    return x[torch.tensor([3, 0, 0])].cumsum(0) + torch.arange(6)
+
+
+def sort(x: torch.Tensor) -> Any:
+    return torch.sort(x, stable=True)
+
+
+def empty(x: torch.Tensor) -> torch.Tensor:
+    return x[:0].sin().sum()
+
+
+def complex_numbers(x: torch.Tensor) -> torch.Tensor:
+    return torch.view_as_real(torch.complex(x, x + 1).conj() * 1j)
+
+
+PROGRAMS = (
+    layer_norm, product, writes, shares, of_constants, numbers, index, sort, empty, complex_numbers,
+)  # fmt: skip
+
+
+def input_tensor() -> torch.Tensor:
+    return torch.linspace(-2, 3, 24).reshape(4, 6)
+
+
+def same(result: Any, other: Any) -> None:
+    torch.testing.assert_close(result, other, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+def test_a_plan_is_found_and_does_the_same(program: Program) -> None:
+    first, made = compiled(program, input_tensor())
+    second, found = compiled(program, input_tensor())
+    same(first, second)
+    torch.testing.assert_close(second, program(input_tensor()), equal_nan=True)
+    assert all(outcome.startswith("new: no graph") for outcome in outcomes(made))
+    assert outcomes(found) == [kept_plans.FOUND] * len(made)
+    for old, new in zip(made, found, strict=True):
+        assert_told_alike(old, new)
+
+
+def assert_told_alike(old: Record, new: Record) -> None:
+    """What reports read of two records is the same."""
+    for name in (*kept_plans.KEPT_FACTS, "lines", "notes", "in_python_because"):
+        assert getattr(old, name) == getattr(new, name), name
+    assert old.launch_count == new.launch_count
+    assert print_schedule(old.schedule, origins=True) == print_schedule(new.schedule, origins=True)
+    assert old.program.hints == new.program.hints
+    origins = [[line.origins for line in lines_with_origins(record)] for record in (old, new)]
+    assert origins[0] == origins[1]
+
+
+def lines_with_origins(record: Record) -> Iterator[Any]:
+    return (line for line in record.lines if hasattr(line, "origins"))
+
+
+def test_modules_say_the_same(folder: Path) -> None:
+    compiled(layer_norm, input_tensor())
+    (before,) = {path: path.read_text() for path in folder.glob("fusewright_*.py")}.items()
+    before[0].unlink()
+    compiled(layer_norm, input_tensor())
+    (after,) = {path: path.read_text() for path in folder.glob("fusewright_*.py")}.items()
+    assert before == after
+
+
+@pytest.mark.parametrize("program", [layer_norm, product])
+def test_both_halves_of_a_training_step(program: Program) -> None:
+    first, made = compiled(program, input_tensor().requires_grad_())
+    second, found = compiled(program, input_tensor().requires_grad_())
+    assert outcomes(found) == [kept_plans.FOUND] * 2 and len(made) == 2
+    same(first, second)
+    for old, new in zip(made, found, strict=True):
+        assert_told_alike(old, new)
+
+
+def test_other_weights_of_the_same_module_use_one_plan() -> None:
+    torch.manual_seed(0)
+    for number in range(3):
+        module = nn.Sequential(nn.Linear(6, 5), nn.GELU()).requires_grad_(False)
+        result, records = compiled(module, input_tensor())
+        torch.testing.assert_close(result, module(input_tensor()))
+        assert (outcomes(records) == [kept_plans.FOUND]) == (number > 0)
+
+
+def test_frozen_weights_are_those_of_the_program() -> None:
+    torch.manual_seed(0)
+    results = []
+    for number in range(2):
+        module = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4)).eval().requires_grad_(False)
+        x = torch.ones(2, 3, 4, 4)
+        result, records = compiled(module, x, freeze=True)
+        torch.testing.assert_close(result, module(x))
+        assert (outcomes(records) == [kept_plans.FOUND]) == (number > 0)
+        results.append(result)
+    assert not torch.equal(*results)
+
+
+def test_another_number_of_threads_is_another_plan() -> None:
+    compiled(layer_norm, input_tensor())
+    before = torch.get_num_threads()
+    torch.set_num_threads(before + 1)
+    try:
+        _, records = compiled(layer_norm, input_tensor())
+    finally:
+        torch.set_num_threads(before)
+    assert outcomes(records) == [
+        f"new: the nearest that was kept differs in modes (threads: {before}, now {before + 1})"
+    ]
+
+
+def test_a_size_or_an_option_that_differs_is_told() -> None:
+    compiled(layer_norm, input_tensor())
+    _, (record,) = compiled(layer_norm, input_tensor()[:3].clone())
+    assert record.kept == (
+        "new: the nearest that was kept differs in the sizes and types of its tensors"
+    )
+    _, (record,) = compiled(layer_norm, input_tensor()[:3].clone(), expression_limit=9)
+    assert record.kept == (
+        "new: the nearest that was kept differs in options (expression_limit: 64, now 9)"
+    )
+    kept_plans.PLANS.clear()
+    _, (record,) = compiled(layer_norm, input_tensor())
+    assert record.kept == "new: it was removed, to make room"
+
+
+# -- Graphs of which no plan is kept ---------------------------------------------------------------
+
+
+def branches(x: torch.Tensor) -> torch.Tensor:
+    return torch.cond(x.sum() > 0, lambda x: x.sin(), lambda x: x.cos(), (x,))
+
+
+def test_a_condition_of_data_is_not_kept() -> None:
+    for _ in range(2):
+        result, records = compiled(branches, input_tensor())
+        torch.testing.assert_close(result, branches(input_tensor()))
+        assert records[0].kept.startswith("not kept: it calls")
+
+
+def test_sizes_that_vary_are_not_kept() -> None:
+    for _ in range(2):
+        function = fusewright.compile(layer_norm, dynamic=True, options={"strict": True})
+        for rows in (4, 7):
+            x = torch.ones(rows, 6)
+            torch.testing.assert_close(function(x), layer_norm(x))
+        history = fusewright.explain(function).history
+        assert history is not None and "plan on disk: not kept: its sizes vary" in str(history)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"verify": True}, ""),
+        ({"graph_cache": False}, ""),
+        ({"cuda_graphs": True}, "not kept under the option cuda_graphs"),
+        ({"tune": True}, "not kept under the option tune"),
+    ],
+)
+def test_options_under_which_nothing_is_kept(options: dict[str, Any], reason: str) -> None:
+    function = fusewright.compile(layer_norm, options={"strict": True, **options})
+    function(input_tensor())
+    history = fusewright.explain(function).history
+    assert history is not None
+    assert [graph.kept for graph in history.graphs] == [reason]
+    assert not kept_plans.PLANS.keys_on_disk()
+
+
+def test_logged_stages_run(caplog: pytest.LogCaptureFixture) -> None:
+    compiled(layer_norm, input_tensor())
+    with caplog.at_level(logging.DEBUG, logger="fusewright.loops"):
+        _, (record,) = compiled(layer_norm, input_tensor())
+    assert record.kept == "not kept: what the stages make is logged"
+    assert any("group" in message for message in caplog.messages)
+
+
+def test_a_plan_is_kept_once_its_choices_are_made() -> None:
+    def row_sums(x: torch.Tensor) -> torch.Tensor:
+        return x.sum(-1) * 2 + 1
+
+    x = torch.linspace(-1, 1, 3 * 8192).reshape(3, 8192)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)  # Which cannot share three rows evenly.
+    try:
+        _, (record,) = compiled(row_sums, x, multi_kernel="on")
+        assert record.choices
+        assert record.kept == "not kept: measuring has yet to choose among kernels"
+        for expected in ("new: ", kept_plans.FOUND):  # A number is a decision.
+            result, (record,) = compiled(row_sums, x, multi_kernel="1")
+            assert record.kept.startswith(expected)
+            assert record.choices[0].decisions[0].source == "forced"
+            torch.testing.assert_close(result, row_sums(x), rtol=1e-4, atol=1e-4)
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_debugging_is_part_of_a_plan(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = []
+    for options in ({}, {"debug_printer": "kernel_names"}, {"debug_printer": "kernel_names"}, {}):
+        compiled(layer_norm, input_tensor(), **options)
+        shown.append(capsys.readouterr().out.count("cpu_"))
+    assert shown == [0, shown[1], shown[1], 0] and shown[1] > 0
+
+
+def test_a_nan_is_told_with_the_line(folder: Path) -> None:
+    def wrong(x: torch.Tensor) -> torch.Tensor:
+        return (x - 9).log()
+
+    told = []
+    for _ in range(2):
+        function = fusewright.compile(wrong, options={"strict": True, "check_nan": True})
+        with pytest.raises(fusewright.errors.NanFound) as raised:
+            function(input_tensor())
+        told.append(re.sub(r"0x\w+", "", str(raised.value)))
+    assert told[0] == told[1] and __file__ in told[0]
+
+
+# -- Files -----------------------------------------------------------------------------------------
+
+
+def kept_file() -> Path:
+    (key,) = kept_plans.PLANS.keys_on_disk()
+    return kept_plans.PLANS.path(key)
+
+
+def test_a_changed_file_is_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected, _ = compiled(layer_norm, input_tensor())
+    path = kept_file()
+    whole = path.read_bytes()
+    for place in [*range(0, len(whole), max(1, len(whole) // 60)), len(whole) - 1]:
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :])
+        assert kept_plans.PLANS.read(path.stem) is None
+    for wrong in (whole[: len(whole) // 2], b"", whole + b"x"):
+        path.write_bytes(wrong)
+        result, (record,) = compiled(layer_norm, input_tensor())
+        same(result, expected)
+        assert record.kept.startswith("new: ")
+        assert path.read_bytes() == whole
+
+
+def test_rows_that_nobody_wrote_are_made_anew() -> None:
+    expected, _ = compiled(layer_norm, input_tensor())
+    (key,) = kept_plans.PLANS.keys_on_disk()
+    whole = kept_plans.PLANS.read(key)
+    assert whole is not None
+    for wrong in (b"", b"x" * 40, whole[:8] + whole[9:], (4).to_bytes(8, "little") + whole[8:]):
+        kept_plans.PLANS.write(key, wrong)
+        result, (record,) = compiled(layer_norm, input_tensor())
+        same(result, expected)
+        assert record.kept.startswith("new: the kept one is damaged")
+        assert kept_plans.PLANS.read(key) == whole
+
+
+def test_a_file_that_others_may_write_to_counts_for_nothing() -> None:
+    compiled(layer_norm, input_tensor())
+    kept_file().chmod(0o666)
+    _, (record,) = compiled(layer_norm, input_tensor())
+    assert record.kept != kept_plans.FOUND
+
+
+def test_a_full_disk_keeps_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*given: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("fusewright.runtime.kept_files.write_whole", full)
+    result, _ = compiled(layer_norm, input_tensor())
+    torch.testing.assert_close(result, layer_norm(input_tensor()))
+    assert not kept_plans.PLANS.keys_on_disk()
+
+
+def test_plans_are_carried_to_other_machines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled(layer_norm, input_tensor())
+    assert "plans of graphs: 1 files" in caches.info()
+    caches.export_to(tmp_path / "exported")
+    monkeypatch.setenv("FUSEWRIGHT_CACHE_DIR", str(tmp_path / "other"))
+    caches.import_from(tmp_path / "exported")
+    _, (record,) = compiled(layer_norm, input_tensor())
+    assert record.kept == kept_plans.FOUND
+    caches.clear()
+    assert not kept_plans.PLANS.keys_on_disk()
+
+
+def test_a_found_plan_holds_nothing_of_its_graph() -> None:
+    compiled(layer_norm, input_tensor())
+    module = nn.Linear(6, 6).requires_grad_(False)
+    compiled(module, input_tensor())
+    graphs: list[Any] = []
+    real = pipeline._compile_found
+
+    def noted(found: Any, graph: Any, context: CompileContext) -> Any:
+        graphs.append(graph.graph)
+        return real(found, graph, context)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pipeline, "_compile_found", noted)
+        function = fusewright.compile(module, options={"strict": True})
+        function(input_tensor())
+    (graph,) = map(weakref.ref, graphs)
+    graphs.clear()
+    gc.collect()
+    assert graph() is None
+    assert function(input_tensor()).shape == (4, 6)
+
+
+# -- Other processes -------------------------------------------------------------------------------
+
+PROCESS = """
+import json, sys
+import torch, fusewright
+torch.manual_seed(0)
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = torch.nn.Linear(8, 16), torch.nn.Linear(16, 4)
+    def forward(self, x):
+        return torch.nn.functional.layer_norm(self.second(self.first(x).relu()), (4,))
+net, x = Net(), torch.linspace(-1, 1, 24).reshape(3, 8)
+compiled = fusewright.compile(net, options={"strict": True})
+result = compiled(x)
+result.sum().backward()
+told = str(fusewright.explain(compiled).history)
+print(json.dumps({
+    "result": result.tolist(), "gradient": net.first.weight.grad.tolist(),
+    "kept": [line.strip() for line in told.splitlines() if "plan on disk" in line],
+    "modules": sorted(sys.modules),
+}))
+"""
+
+
+def start(folder: Path, hash_seed: str = "random") -> subprocess.Popen[str]:
+    environment = {
+        **os.environ, "PYTHONPATH": str(SOURCE), "PYTHONHASHSEED": hash_seed,
+        "FUSEWRIGHT_CACHE_DIR": str(folder), "OMP_NUM_THREADS": "1",
+    }  # fmt: skip
+    return subprocess.Popen(
+        [sys.executable, str(folder.parent / "program.py")],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def told(process: subprocess.Popen[str]) -> dict[str, Any]:
+    output, errors = process.communicate(timeout=300)
+    assert process.returncode == 0, errors
+    result: dict[str, Any] = json.loads(output.splitlines()[-1])
+    return result
+
+
+def test_another_process_needs_no_stage_behind_tracing(folder: Path) -> None:
+    first, second = (told(start(folder, seed)) for seed in ("1", "2"))
+    assert [first[name] for name in ("result", "gradient")] == [
+        second[name] for name in ("result", "gradient")
+    ]
+    assert len(first["kept"]) == 2 and all("new: " in line for line in first["kept"])
+    assert second["kept"] == [f"plan on disk: {kept_plans.FOUND}"] * 2
+    needless = [
+        name
+        for name in second["modules"]
+        if name.startswith("fusewright.") and name.split(".")[1] in STAGES
+    ]
+    assert not needless
+    assert "llvmlite" not in second["modules"]
+
+
+@pytest.mark.thorough
+def test_eight_processes_at_once(folder: Path) -> None:
+    several = [told(process) for process in [start(folder) for _ in range(8)]]
+    assert all(other["result"] == several[0]["result"] for other in several)
+    assert all(other["gradient"] == several[0]["gradient"] for other in several)
+    assert len(kept_plans.PLANS.keys_on_disk()) == 2
+    assert told(start(folder))["kept"] == [f"plan on disk: {kept_plans.FOUND}"] * 2
+
+
+def test_keys_are_remembered_within_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_plans, "REMEMBERED", 2)
+    for rows in range(1, 5):
+        compiled(layer_norm, torch.ones(rows + 1, 6))
+    kept: KeptFiles = kept_plans.KEYS
+    (place,) = kept.keys_on_disk()
+    content = kept.read(place)
+    assert content is not None and len(json.loads(content)) == 2
