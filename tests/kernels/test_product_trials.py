@@ -121,12 +121,12 @@ def test_the_library_is_tried_anew_where_it_may_round_factors(
     planted = plant(True)
     tuned()
     assert planted.calls == 3
-    before = torch.get_float32_matmul_precision()
+    matmul: Any = torch.backends.mkldnn.matmul
+    matmul.fp32_precision = "tf32"
     try:
-        torch.set_float32_matmul_precision("high")
         tuned()
     finally:
-        torch.set_float32_matmul_precision(before)
+        matmul.fp32_precision = "none"
     assert planted.calls == 6
 
 
