@@ -113,9 +113,12 @@ def test_a_kernel_of_several_launches_finds_its_tensors_in_a_table(
     tensors = [torch.ones(64), torch.ones(64), torch.ones(1025), torch.ones(1025)]
     table = torch.zeros(6, dtype=torch.int64)
     argument_tables._writer.cache_clear()
-    CudaKernel("triton_step_batch", step).launcher()(*tensors, table, 3)
+    CudaKernel("triton_step_batch_1a", step).launcher()(*tensors, table, 3)
     argument_tables._writer.cache_clear()
-    (request,) = machine.compiled
+    other = replace(step, launches=(64, 9), key="other")
+    CudaKernel("triton_step_batch_2b", other).compiled(-1, True)
+    (request,) = machine.compiled  # Its code does for the other, too.
+    assert request.name == "triton_step_batch"
     assert request.signature == {"table": "*i64", "launches": "i32", "XBLOCK": "constexpr"}
     assert request.aligned == 1
     (_, code, entry, _), (_, assembly, writer, _) = machine.loaded

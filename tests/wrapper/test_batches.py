@@ -61,4 +61,6 @@ def test_batches(text: str) -> str:
     verify_lines(lines)
     batched = batch_launches(lines, ByName(), frozenset({"released"}))
     verify_lines(batched)
-    return print_lines(batched)
+    printed = print_lines(batched)
+    assert print_lines(parse_lines(printed)) == printed
+    return printed

@@ -185,8 +185,11 @@ class CudaKernel:
         can be launched.
         """
         source = self.source
+        name = self.name
+        if source.launches:  # The same code does for others, whose names end in other digits.
+            name = name.rpartition("_")[0]
         request = CompileRequest(
-            name=self.name,
+            name=name,
             source=source.text.lstrip("\n"),
             signature={**source.parameters, **dict.fromkeys(source.blocks, "constexpr")},
             blocks=source.blocks,
