@@ -25,7 +25,8 @@ LOOPS = words(
     diagonal div eq erf exp expand expm1 eye fill flip floor fmax fmin full_like gather ge gt hypot
     index_add index_select isfinite isinf isnan le lerp log log1p log_softmax logaddexp logcumsumexp
     logical_and logical_not logsumexp lt masked_fill max maximum mean min minimum mul ne neg
-    nn.functional.celu nn.functional.elu nn.functional.embedding nn.functional.gelu
+    nn.functional.avg_pool2d nn.functional.celu nn.functional.elu nn.functional.embedding
+    nn.functional.gelu nn.functional.max_pool2d
     nn.functional.glu nn.functional.group_norm nn.functional.hardsigmoid nn.functional.hardswish
     nn.functional.hardtanh nn.functional.layer_norm nn.functional.leaky_relu nn.functional.mish
     nn.functional.pad nn.functional.relu nn.functional.rms_norm nn.functional.silu
@@ -39,15 +40,16 @@ LOOPS = words(
 
 PARTLY = words(
     """
-    roll nn.functional.pad pow where amax index_add index_select scatter nn.functional.embedding
+    roll nn.functional.avg_pool2d nn.functional.pad pow where amax index_add index_select scatter
+    nn.functional.embedding
     """
 )
 """Some samples (exotic modes, data-dependent sizes, integers that raise) stay with eager."""
 
 LIBRARY = words(
     """
-    addmm bmm linalg.inv matmul nn.functional.avg_pool2d nn.functional.conv2d
-    nn.functional.max_pool2d nn.functional.scaled_dot_product_attention put topk
+    addmm bmm linalg.inv matmul nn.functional.conv2d nn.functional.scaled_dot_product_attention put
+    topk
     """
 )
 """Operators that stay calls."""

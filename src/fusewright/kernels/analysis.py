@@ -145,6 +145,8 @@ class MemoryAccess:
     loaded_along: frozenset[Symbol]
     """Loop variables on which the loaded values in the index depend."""
 
+    is_read: bool
+
 
 @record
 class Traits:
@@ -168,12 +170,12 @@ class Traits:
     def of(cls, stage: Stage, dependences: Dependences) -> Traits:
         values = tuple(stage_values(stage))
         reads = [
-            MemoryAccess(node.buffer, node.index, _loaded_along(node.indirect, dependences))
+            MemoryAccess(node.buffer, node.index, _loaded_along(node.indirect, dependences), True)
             for node in values
             if isinstance(node, Load)
         ]
         writes = [
-            MemoryAccess(action.buffer, action.index, frozenset())
+            MemoryAccess(action.buffer, action.index, frozenset(), False)
             for action in stage.actions
             if not isinstance(action, Reduce)
         ]

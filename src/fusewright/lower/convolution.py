@@ -76,18 +76,6 @@ def packed_convolution(call: Call, x: Box, *arguments: Any) -> Box:
     return box
 
 
-@rule("aten.max_pool2d_with_indices.default")
-def max_pool(call: Call, x: Box, *arguments: Any) -> Any:
-    """Pooling of an image with channels last, whose result has channels last as well."""
-    builder = call.builder
-    if not builder.free_layouts or x.position is not None:
-        return NotImplemented
-    if builder.realise(x).name not in builder.free_layouts:
-        return NotImplemented
-    layouts = [replace(layout, stride=channels_last(layout.size)) for layout in call.results]
-    return library_call(call, (x, *arguments), layouts, moves=True)
-
-
 def library_call(
     call: Call, arguments: Sequence[Any], layouts: Sequence[Layout], *, moves: bool
 ) -> tuple[Box, ...]:

@@ -1,20 +1,228 @@
-"""Rules of resampling by whole ratios: repeated elements, and means of windows that do not overlap.
+"""Rules of pooling over small windows, and of resampling by whole ratios.
 
-Other ratios and overlapping windows stay with eager.
+A window's elements are read one after the other in a single expression, so that neighbouring
+results are computed together, in vectors:
+
+    max_pool1d(x, 3, 2, 1)[i]  ->  max(x[2i - 1] where 2i >= 1, x[2i], x[2i + 1] where 2i + 1 < n)
+
+Windows of more elements than `WINDOW_LIMIT`, other ratios, and adaptive windows of unequal sizes
+stay with eager.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
+from itertools import product as choices
 from typing import Any
 
-from fusewright.ir.index import Index, integer, known_multiple
+from fusewright.ir import relations
+from fusewright.ir.dtype import DType
+from fusewright.ir.index import (
+    Index,
+    IndexLike,
+    as_index,
+    contiguous_strides,
+    integer,
+    known_multiple,
+    product,
+)
+from fusewright.ir.proof import proves
 from fusewright.lower.boxes import Box, Position
 from fusewright.lower.builder import Call
+from fusewright.lower.convolution import is_on_gpu
+from fusewright.lower.indexing import all_of, at_least, within
 from fusewright.lower.reductions import mean_of
 from fusewright.lower.rules import rule
 from fusewright.lower.scalar import Scalar
 from fusewright.lower.views import reshaped
+from fusewright.records import record
+
+WINDOW_LIMIT = 27
+"""The most elements of a window that is written out."""
+
+
+@record(kw_only=True)
+class Windows:
+    """The windows of a pooling: for each of the last dimensions, from the outermost on, how many
+    elements a window has, how far windows and elements are apart, and how far the first window
+    begins before the image.
+    """
+
+    kernel: tuple[int, ...]
+    stride: tuple[int, ...]
+    padding: tuple[int, ...]
+    dilation: tuple[int, ...]
+
+    @classmethod
+    def of(
+        cls,
+        spatial: int,
+        kernel: Sequence[int],
+        stride: Sequence[int],
+        padding: Sequence[int],
+        dilation: Sequence[int] = (1,),
+    ) -> Windows | None:
+        """Windows over `spatial` dimensions, from an operator's lists of one number for all
+        dimensions or one for each; None where they are not small, or their sizes vary.
+        """
+        numbers = [
+            tuple(values) * (spatial if len(values) == 1 else 1)
+            for values in (kernel, stride or kernel, padding, dilation)
+        ]
+        if not all(isinstance(number, int) for row in numbers for number in row):
+            return None
+        if math.prod(numbers[0]) > WINDOW_LIMIT:
+            return None
+        return cls(kernel=numbers[0], stride=numbers[1], padding=numbers[2], dilation=numbers[3])
+
+    def origin(self, at: Position) -> Position:
+        """The place of a window's first element, which may lie outside the image."""
+        rows = zip(at[-len(self.kernel) :], self.stride, self.padding, strict=True)
+        return tuple(index * stride - padding for index, stride, padding in rows)
+
+    def places(self, at: Position) -> Iterator[tuple[tuple[int, ...], Position]]:
+        """Each element of the window at `at`, in order: its number in each dimension, and its place
+        in the image.
+        """
+        origin = self.origin(at)
+        for steps in choices(*map(range, self.kernel)):
+            rows = zip(origin, steps, self.dilation, strict=True)
+            yield steps, tuple(first + step * apart for first, step, apart in rows)
+
+    def elements(
+        self, call: Call, x: Box, at: Position, otherwise: int | float
+    ) -> Iterator[tuple[tuple[int, ...], Scalar]]:
+        """Each element of the window at `at`: its number in each dimension, and its value, which
+        outside the image is `otherwise`.
+        """
+        extents = x.size[x.rank - len(self.kernel) :]
+        front = at[: x.rank - len(self.kernel)]
+        for steps, place in self.places(at):
+            conditions: list[Scalar] = []
+            for index, extent in zip(place, extents, strict=True):
+                conditions += within(call, index, 0, extent)
+            value = call.stored(x, (*front, *place))
+            if conditions:
+                value = value.masked(all_of(call, conditions), otherwise)
+            yield steps, value
+
+
+@rule("aten.max_pool2d_with_indices.default", "aten.max_pool3d_with_indices.default")
+def max_pool(
+    call: Call,
+    x: Box,
+    kernel: Sequence[int],
+    stride: Sequence[int] = (),
+    padding: Sequence[int] = (0,),
+    dilation: Sequence[int] = (1,),
+    ceil_mode: bool = False,
+) -> Any:
+    """The largest element of each window, the last of its NaNs where there are any, and where in
+    its image it lies, counted row by row.
+    """
+    spatial = _spatial(call)
+    windows = Windows.of(spatial, kernel, stride, padding, dilation)
+    if windows is None or is_on_gpu(call.result) or not x.dtype.is_float:
+        return NotImplemented
+    call.realise_unless_free(x)
+    extents = x.size[x.rank - spatial :]
+    strides = contiguous_strides(extents)
+    elements = product(extents)
+    dtype = DType.I32 if elements.is_constant and int(elements) < 1 << 31 else DType.I64
+
+    def chosen(at: Position) -> tuple[Scalar, Scalar]:
+        """The largest element of a window, and how far behind its first one it lies."""
+        best = offset = None
+        for steps, value in windows.elements(call, x, at, -math.inf):
+            own = call.index(_flat(steps, windows.dilation, strides), dtype)
+            if best is None or offset is None:
+                best, offset = value, first_inside(at)
+                continue
+            is_larger = (value > best) | value.apply("isnan")
+            best, offset = is_larger.where(value, best), is_larger.where(own, offset)
+        assert best is not None and offset is not None
+        return best, offset
+
+    def first_inside(at: Position) -> Scalar:
+        """How far behind a window's first element that one lies which is the first in the image:
+        the answer where all are as small as can be.
+        """
+        total = call.number(0, dtype)
+        rows = zip(windows.origin(at), windows.padding, windows.dilation, strides, strict=True)
+        for first, before, apart, step in rows:
+            for outside in range(0, before, apart):
+                is_outside = at_least(call, -first, 1 + outside)
+                if is_outside is not None:
+                    total = total + is_outside.where(call.index(step * apart, dtype), 0)
+        return total
+
+    def position(at: Position) -> Scalar:
+        origin = _flat(windows.origin(at), (1,) * spatial, strides)
+        return (call.index(origin, dtype) + chosen(at)[1]).cast(DType.I64)
+
+    return call.elementwise(lambda at: chosen(at)[0]), call.elementwise(position, 1)
+
+
+def _flat(place: Sequence[IndexLike], apart: Sequence[int], strides: Sequence[Index]) -> Index:
+    """Elements between the first one of an image and that at `place`, in steps of `apart`."""
+    total = integer(0)
+    for index, step, stride in zip(place, apart, strides, strict=True):
+        total = total + as_index(index) * step * stride
+    return total
+
+
+@rule("aten.avg_pool2d.default", "aten.avg_pool3d.default")
+def average_pool(
+    call: Call,
+    x: Box,
+    kernel: Sequence[int],
+    stride: Sequence[int] = (),
+    padding: Sequence[int] = (0,),
+    ceil_mode: bool = False,
+    counts_padding: bool = True,
+    divisor: int | None = None,
+) -> Any:
+    """The mean of each window: over its elements in the image, or also over the padding around it,
+    but not over what `ceil_mode` adds behind that.
+    """
+    spatial = _spatial(call)
+    windows = Windows.of(spatial, kernel, stride, padding)
+    dtype = call.result.dtype.compute
+    if windows is None or is_on_gpu(call.result) or not dtype.is_float:
+        return NotImplemented
+    call.realise_unless_free(x)
+    extents = x.size[x.rank - spatial :]
+
+    def counted(at: Position) -> Scalar:
+        """The number that a window's sum is divided by."""
+        if divisor is not None:
+            return call.number(divisor, dtype)
+        total = call.number(1.0, dtype)
+        rows = zip(windows.origin(at), windows.kernel, windows.padding, extents, strict=True)
+        for first, length, beside, extent in rows:
+            around = beside if counts_padding else 0
+            own = call.number(length, dtype)
+            if not proves(relations.at_least(first, -around)):
+                own = own - call.index(-around - first, dtype).apply("maximum", 0.0)
+            if not proves(relations.at_least(extent + around, first + length)):
+                behind = call.index(first + length - extent - around, dtype)
+                own = own - behind.apply("maximum", 0.0)
+            total = total * own
+        return total
+
+    def element(at: Position) -> Scalar:
+        total = call.number(0.0, dtype)
+        for _, value in windows.elements(call, x, at, 0):
+            total = total + value.cast(dtype)
+        return total / counted(at)
+
+    return call.elementwise(element)
+
+
+def _spatial(call: Call) -> int:
+    """The number of dimensions that a pooling's windows have, from its operator's name."""
+    return 3 if "pool3d" in call.operator else 2
 
 
 @rule(

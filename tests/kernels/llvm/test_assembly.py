@@ -28,7 +28,7 @@ from tests.kernels.llvm.harness import assembly
 from tests.kernels.llvm.test_groups import EMBEDDING, reduce_columns, reduce_rows, softmax
 
 ARITHMETIC = re.compile(
-    r"\bv(add|sub|mul|div|max|min|sqrt|fn?m(add|sub)\d+)p[sd]\s.*%ymm"
+    r"\bv(add|sub|mul|div|max|min|cmp\w*|sqrt|fn?m(add|sub)\d+)p[sd]\s.*%ymm"
     r"|\bvp(add|max|min|cmpgt)[bwdq]\s.*%ymm"
 )
 MOVES = re.compile(r"\bvmov[au]p[sd]\s.*%ymm")

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from itertools import chain
 from math import prod
 
 from fusewright.ir.dtype import DType
 from fusewright.ir.group import Accumulate, Action, Group, Local, Reduce, ScanStore, Stage, Store
 from fusewright.ir.index import Index, LoopSymbol, SizeSymbol, Symbol, integer
-from fusewright.kernels.analysis import Dependences, loaded_in, stored_in
+from fusewright.kernels.analysis import Dependences, loaded_in, stage_values, stored_in
 from fusewright.kernels.llvm import indexing, memory
 from fusewright.kernels.llvm.builder import IRBuilder, Register, VectorType
+from fusewright.kernels.llvm.conditions import middle
 from fusewright.kernels.llvm.loops import Loops
 from fusewright.kernels.llvm.mathematics import definitions
 from fusewright.kernels.llvm.plan import InnerPlan, KernelPlan
@@ -61,7 +63,8 @@ class GroupWriter:
         """The writer of a group into a scope."""
         dtypes = {buffer.name: buffer.layout.dtype for buffer in (*group.reads, *group.writes)}
         dtypes |= {local.name: local.dtype for local in group.locals}
-        return cls(group, plan, scope, Loops(plan, scope, _plans_of_stages(group, plan)), dtypes)
+        loops = Loops(plan, scope, _plans_of_stages(group, plan), _middles(group, plan))
+        return cls(group, plan, scope, loops, dtypes)
 
     def write(self) -> None:
         """All units of work from %begin to %end."""
@@ -135,7 +138,7 @@ class GroupWriter:
             else:
                 self._tiled(lane, self.plan.tile)
 
-        self.loops.lane_loop(lane, start, stop, self.plan.wide, body)
+        self.loops.lane_loop_in_parts(lane, start, stop, self.plan.wide, body)
 
     def _tiled(self, lane: LoopSymbol, tile: LoopSymbol) -> None:
         """The loop over `tile`, by squares of lanes x lanes where whole ones fit, then one by
@@ -262,6 +265,22 @@ class GroupWriter:
 
 def _plans_of_stages(group: Group, plan: KernelPlan) -> dict[int, InnerPlan]:
     return {id(stage): own for stage, own in zip(group.stages, plan.inner, strict=True)}
+
+
+def _middles(group: Group, plan: KernelPlan) -> dict[LoopSymbol, tuple[int, int]]:
+    """The part of each lane loop in which no condition on its variable changes."""
+    if plan.lanes == 1:
+        return {}
+    if plan.outer_lane is not None:
+        stages_by_lane = {plan.outer_lane: group.stages}
+    else:
+        lanes = [(own.lane, stage) for own, stage in zip(plan.inner, group.stages, strict=True)]
+        stages_by_lane = {lane: (stage,) for lane, stage in lanes if lane is not None}
+    parts = {
+        lane: middle([*chain.from_iterable(map(stage_values, stages))], lane, plan.lanes)
+        for lane, stages in stages_by_lane.items()
+    }
+    return {lane: part for lane, part in parts.items() if part is not None}
 
 
 def write_kernel(

@@ -10,7 +10,7 @@ from fusewright.kernels.llvm import indexing
 from fusewright.kernels.llvm.builder import Register, VectorType
 from fusewright.kernels.llvm.plan import InnerPlan, KernelPlan
 from fusewright.kernels.llvm.scope import Lanes, Scope
-from fusewright.records import record
+from fusewright.records import field, record
 
 
 @record
@@ -21,6 +21,26 @@ class Loops:
     scope: Scope
     inner: Mapping[int, InnerPlan]
     """The plan of each stage, by identity."""
+
+    middles: Mapping[LoopSymbol, tuple[int, int]] = field(default_factory=dict)
+    """The part of a lane loop that is written by itself, because no condition changes in it."""
+
+    def lane_loop_in_parts(
+        self, lane: LoopSymbol, start: Register, stop: Register, wide: int, body: Callable[[], None]
+    ) -> None:
+        """`lane_loop`, its middle by itself. Not for reductions, whose accumulators are one for
+        each width of step.
+        """
+        count = _constant_count(start, stop)
+        middle = self.middles.get(lane)
+        if middle is None or start.text != "0" or lane.extent != count:
+            self.lane_loop(lane, start, stop, wide, body)
+            return
+        low, high = middle
+        for first, end in ((0, low), (low, high), (high, int(lane.extent))):
+            if first < end:
+                ends = self.scope.integer(first), self.scope.integer(end)
+                self.lane_loop(lane, *ends, wide, body)
 
     def lane_loop(
         self, lane: LoopSymbol, start: Register, stop: Register, wide: int, body: Callable[[], None]
@@ -42,8 +62,8 @@ class Loops:
         main_stop, runs = self._main_stop(lane, start, stop, wide, count)
         if count is None or count >= wide:
             with scope.loop((lane,), start, main_stop, wide, runs=runs, confines=not certain):
-                self._with_lanes(Lanes(lane, wide, None), body)
-        if (count is not None and count % wide == 0) or known_multiple(lane.extent, wide):
+                self._with_lanes(Lanes(lane, wide, None, ends=_ends(start, main_stop)), body)
+        if known_multiple(lane.extent, wide) if count is None else count % wide == 0:
             return
         runs = count is not None
         self._masked_loop(lane, main_stop, stop, narrow, runs=runs, body=body, confines=not certain)
@@ -72,7 +92,7 @@ class Loops:
                     f"i1 {'true' if lane < count else 'false'}" for lane in range(lanes)
                 )
                 mask = b.constant(kind, True) if count >= lanes else Register(b, f"<{bits}>", kind)
-            self._with_lanes(Lanes(lane, lanes, mask, count), body)
+            self._with_lanes(Lanes(lane, lanes, mask, count, _ends(start, stop)), body)
 
     def _main_stop(
         self, lane: LoopSymbol, start: Register, stop: Register, wide: int, count: int | None
@@ -100,7 +120,7 @@ class Loops:
         """The inner loops of a stage around `body`, the lane loop innermost."""
         own = self.inner[id(stage)]
         plain = [symbol for symbol in stage.inner if symbol is not own.lane]
-        self.nest(plain, own.lane, own.wide, body)
+        self.nest(plain, own.lane, own.wide, body, in_parts=True)
 
     def nest(
         self,
@@ -108,6 +128,8 @@ class Loops:
         lane: LoopSymbol | None,
         wide: int,
         body: Callable[[], None],
+        *,
+        in_parts: bool = False,
     ) -> None:
         """A loop for each of `plain`, outermost first, then that over lanes."""
         scope = self.scope
@@ -115,17 +137,25 @@ class Loops:
             count = plain[0].extent
             stop = indexing.scalar(scope, count)
             with scope.loop((plain[0],), scope.integer(0), stop, 1, runs=indexing.runs(count)):
-                self.nest(plain[1:], lane, wide, body)
+                self.nest(plain[1:], lane, wide, body, in_parts=in_parts)
             return
         if lane is None:
             body()
             return
         stop = indexing.scalar(scope, lane.extent)
-        self.lane_loop(lane, scope.integer(0), stop, wide, body)
+        loop = self.lane_loop_in_parts if in_parts else self.lane_loop
+        loop(lane, scope.integer(0), stop, wide, body)
 
 
 def _positions(lanes: int) -> tuple[str, VectorType]:
     return f"<{', '.join(f'i32 {lane}' for lane in range(lanes))}>", VectorType("i32", lanes)
+
+
+def _ends(start: Register, stop: Register) -> tuple[int, int] | None:
+    """The first and the last number between two constants."""
+    if _constant_count(start, stop) is None:
+        return None
+    return int(start.text), int(stop.text) - 1
 
 
 def _constant_count(start: Register, stop: Register) -> int | None:

@@ -4,11 +4,13 @@
 | --- | --- | --- |
 | the same | one element | one element (scalars only) |
 | next element | vector, masked in tails | vector, masked in tails |
+| two to four elements on | vectors, of which lanes are picked | scatter |
 | anything else | gather | scatter |
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from fusewright.ir.dtype import DType
@@ -89,6 +91,92 @@ def _gather(
         f"{kind} zeroinitializer)",
     )
     return _widened(scope, loaded)
+
+
+LONGEST_STEP = 4
+"""Elements from lane to lane up to which vectors are loaded whole: as many as the step is long."""
+
+
+def is_strided(scope: Scope, index: Index) -> bool:
+    """Whether `index` takes such steps from lane to lane."""
+    step = indexing.lane_stride(scope, index)
+    return step is not None and step.is_constant and 2 <= int(step) <= LONGEST_STEP
+
+
+def load_strided(
+    scope: Scope,
+    buffer: str,
+    index: Index,
+    dtype: DType,
+    active: Sequence[bool],
+    all_active: Register | None,
+) -> Register:
+    """Elements some steps apart, from vectors that hold nothing before the first one or behind the
+    last: `active` says which lanes may be touched, and `all_active` whether any may.
+
+        lanes of 4, step 2:   a = x[0:4], b = x[3:7]   ->   a[0], a[2], b[1], b[3]
+    """
+    b, lanes = scope.b, scope.lane_count
+    step = int(indexing.lane_stride(scope, index) or 0)
+    base = indexing.address(scope, buffer, index, dtype)
+    kind = VectorType(MEMORY[dtype], lanes)
+    last = step * (lanes - 1)
+    first = step * next((lane for lane in range(lanes) if active[lane]), lanes)
+    end = 1 + step * next((lane for lane in reversed(range(lanes)) if active[lane]), -1)
+    result: Register | None = None
+    for number in range(step):
+        start = min(number * lanes, last + 1 - lanes)
+        wanted = {
+            lane: step * lane - start
+            for lane in range(lanes)
+            if number * lanes <= step * lane < (number + 1) * lanes
+        }
+        places = {place for lane, place in wanted.items() if active[lane]}
+        if places and first <= start and start + lanes <= end:
+            places = set(range(lanes))
+        run = _load_places(scope, base, kind, start, places, all_active)
+        if result is None:
+            picks = [wanted.get(lane, 0) for lane in range(lanes)]
+            result = b.shuffle(run, None, picks)
+        else:
+            picks = [lanes + wanted[lane] if lane in wanted else lane for lane in range(lanes)]
+            result = b.shuffle(result, run, picks)
+    assert result is not None
+    return from_memory(b, result, dtype)
+
+
+def _load_places(
+    scope: Scope,
+    base: Register,
+    kind: VectorType,
+    start: int,
+    places: set[int],
+    all_active: Register | None,
+) -> Register:
+    """These places of the vector that begins `start` elements past `base`, and zeros; anything
+    where none may be touched.
+    """
+    b = scope.b
+    if not places:
+        return b.constant(kind, 0)
+    pointer = b.emit(POINTER, f"getelementptr {kind.element}, ptr {base.text}, i64 {start}")
+    align = max(1, kind.bits // 8)
+    is_whole = len(places) == kind.lanes
+    if is_whole and all_active is None:
+        return b.emit(kind, f"load {kind}, ptr {pointer.text}, align {align}")
+    if is_whole and all_active is not None:
+        mask = scope.spread(all_active)
+    else:
+        # Not a mask joined of both: see `_of_lanes_inside`.
+        if all_active is not None:
+            pointer = b.select(all_active, pointer, scope.nowhere(kind.lanes * align))
+        bits = ", ".join(f"i1 {'true' if p in places else 'false'}" for p in range(kind.lanes))
+        mask = Register(b, f"<{bits}>", kind.of("i1"))
+    return b.emit(
+        kind,
+        f"call {kind} @llvm.masked.load.{kind.suffix}.p0(ptr align {align} {pointer.text}, "
+        f"{mask.type} {mask.text}, {kind} zeroinitializer)",
+    )
 
 
 def _of_lanes_inside(scope: Scope, mask: Register, kind: VectorType) -> tuple[Register, VectorType]:

@@ -334,11 +334,16 @@ def _access_cost(traits: Traits, symbol: LoopSymbol, lanes: int) -> float:
         step = analysis.stride(access.index, symbol, lanes)
         if symbol in access.loaded_along:
             step = None
-        total += (
-            STEP_COST.get(int(step), GATHER) if step is not None and step.is_constant else GATHER
-        )
+        costs = STEP_COST if access.is_read else STORE_COST
+        if step is None or not step.is_constant:
+            total += GATHER
+        else:
+            total += costs.get(int(step), GATHER)
     return total
 
 
-STEP_COST = {0: 0.25, 1: 1.0}
-"""Cost of an access by its step from lane to lane; any other is a gather or a scatter."""
+STORE_COST = {0: 0.25, 1: 1.0}
+STEP_COST = {**STORE_COST, 2: 2.0, 3: 4.0, 4: 6.0}
+"""Cost of an access, and of a load, by its step from lane to lane; any other is a scatter or a
+gather.
+"""

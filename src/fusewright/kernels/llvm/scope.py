@@ -71,6 +71,9 @@ class Lanes:
     inside: int | None = None
     """The number of lanes, the first ones, for which the mask holds, where that is a constant."""
 
+    ends: tuple[int, int] | None = None
+    """The least and the greatest value of the loop variable in lanes inside, where known."""
+
 
 @record(frozen=False)
 class Scope:
@@ -111,8 +114,9 @@ class Scope:
     """Loads (by identity) whose vectors stand ready: the row of a turned tile that holds them."""
 
     status_slot: Register | None = None
-    nowhere_slot: Register | None = None
-    """Memory of the function's frame that `status` and `nowhere` give, once it is asked for."""
+    nowhere_slots: dict[int, Register] = field(default_factory=dict)
+    """Memory of the function's frame that `status` and `nowhere` give, once it is asked for; of so
+    many bytes."""
 
     @property
     def lane_count(self) -> int:
@@ -336,11 +340,11 @@ class Scope:
             code = self.b.emit(I64, f"load i64, ptr {self.status_slot.text}, align 8").text
         self.b.line(f"ret i64 {code}")
 
-    def nowhere(self) -> Register:
-        """Memory that may be written and read without consequence."""
-        if self.nowhere_slot is None:
-            self.nowhere_slot = self.slot("[16 x i8]")
-        return self.nowhere_slot
+    def nowhere(self, size: int = 16) -> Register:
+        """So many bytes that may be written and read without consequence."""
+        if size not in self.nowhere_slots:
+            self.nowhere_slots[size] = self.slot(f"[{size} x i8]")
+        return self.nowhere_slots[size]
 
 
 def _is_single(start: Register, stop: Register, step: int) -> bool:

@@ -7,7 +7,8 @@ only where the mask holds.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import cycle
 
 from fusewright.errors import FusewrightError
 from fusewright.ir.dtype import DType
@@ -25,7 +26,8 @@ from fusewright.ir.value import (
     children,
 )
 from fusewright.kernels.llvm import indexing, memory
-from fusewright.kernels.llvm.builder import Register
+from fusewright.kernels.llvm.builder import Register, VectorType
+from fusewright.kernels.llvm.conditions import condition_on
 from fusewright.kernels.llvm.operations import Operands, apply
 from fusewright.kernels.llvm.scope import Guard, Scope
 from fusewright.kernels.llvm.storage import constant, convert
@@ -45,6 +47,11 @@ def evaluate(scope: Scope, root: Value, guard: Guard = ()) -> Register:
         node = stack[-1]
         if _recall(scope, node, guard) is not None:
             stack.pop()
+            continue
+        if (register := _known_condition(scope, node)) is not None:
+            stack.pop()
+            with scope.at(scope.level_of_symbols(scope.dependences.of(node))):
+                scope.remember(_key(node, guard), register)
             continue
         waiting = [c for c in _operands(node) if _recall(scope, c, guard) is None]
         if waiting:
@@ -74,6 +81,33 @@ def _recall(scope: Scope, node: Value, guard: Guard) -> Register | None:
     if isinstance(node, Constant):
         return constant(scope.b, node.value, node.dtype)
     return scope.recall(_key(node, guard))
+
+
+def _known_condition(scope: Scope, node: Value) -> Register | None:
+    """A condition on the loop over lanes, where it is known: a scalar if it is one for all."""
+    truths = _known_truths(scope, node)
+    if truths is None:
+        return None
+    if len(set(truths)) == 1:
+        return scope.b.constant(VectorType("i1"), truths[0])
+    bits = ", ".join(f"i1 {'true' if truth else 'false'}" for truth in truths)
+    return Register(scope.b, f"<{bits}>", VectorType("i1", len(truths)))
+
+
+def _known_truths(scope: Scope, node: Value) -> Sequence[bool] | None:
+    """A condition on the loop over lanes, where it is known: for each lane, or once for all."""
+    lanes = scope.lanes
+    if lanes is None or lanes.ends is None:
+        return None
+    condition = condition_on(node, lanes.symbol)
+    if condition is None:
+        return None
+    first, last = lanes.ends
+    if not any(first < border <= last for border in condition.borders):
+        return (condition.holds(first),)
+    if last - first < lanes.count:
+        return [condition.holds(first + lane) for lane in range(lanes.count)]
+    return None
 
 
 def _write(scope: Scope, node: Value, guard: Guard) -> Register:
@@ -131,6 +165,8 @@ def active_lanes(scope: Scope, guard: Guard, *, vector: bool) -> Register | None
     """
     active = scope.lanes.mask if vector and scope.lanes is not None else None
     for register in _masks(scope, guard):
+        if register.text == "true":
+            continue
         if active is None:
             active = register
         elif active.type.lanes == register.type.lanes:
@@ -161,9 +197,46 @@ def _load(scope: Scope, node: Load, guard: Guard) -> Register:
     if id(node) in scope.tiles and not guard:
         return memory.load_tile_row(scope, scope.tiles[id(node)], node.dtype)
     varies = _varies(scope, node, guard)
+    if varies and not node.indirect and memory.is_strided(scope, node.index):
+        truths = _active_truths(scope, guard)
+        if truths is not None:
+            return memory.load_strided(scope, node.buffer, node.index, node.dtype, *truths)
     active = active_lanes(scope, guard, vector=varies)
     set_loaded(scope, node.indirect, guard)
     return memory.load(scope, node.buffer, node.index, node.dtype, active, varies)
+
+
+def _active_truths(scope: Scope, guard: Guard) -> tuple[list[bool], Register | None] | None:
+    """`active_lanes` in two parts: what is known of each lane, and an i1 for all of them. None
+    where lanes differ in something that is not known.
+    """
+    lanes = scope.lanes
+    assert lanes is not None
+    if lanes.mask is not None and lanes.inside is None:
+        return None
+    known = [lanes.inside is None or lane < lanes.inside for lane in range(lanes.count)]
+    unknown: Register | None = None
+    for place, mask in enumerate(guard):
+        for part in _conjuncts(mask):
+            truths = _known_truths(scope, part)
+            if truths is not None:
+                known = [left and right for left, right in zip(known, cycle(truths), strict=False)]
+                continue
+            register = evaluate(scope, part, guard[:place])
+            if register.type.lanes > 1:
+                return None
+            unknown = register if unknown is None else unknown & register
+    return known, unknown
+
+
+def _conjuncts(mask: Value) -> Iterator[Value]:
+    """The conditions that a mask is the logical and of."""
+    match mask:
+        case Apply(operation="bitwise_and", arguments=arguments, dtype=DType.BOOL):
+            for argument in arguments:
+                yield from _conjuncts(argument)
+        case _:
+            yield mask
 
 
 def _varies(scope: Scope, node: Load | IndexValue, guard: Guard) -> bool:
@@ -203,6 +276,8 @@ def _index_value(scope: Scope, node: IndexValue, dtype: DType, guard: Guard) -> 
 
 def _apply(scope: Scope, operation: str, arguments: tuple[Value, ...], guard: Guard) -> Register:
     values = [evaluate(scope, argument, guard) for argument in arguments]
+    if operation == "bitwise_and" and any(value.text == "true" for value in values):
+        return min(values, key=lambda value: value.text == "true")
     if any(value.type.lanes > 1 for value in values):
         values = [scope.spread(value) for value in values]
 
@@ -225,6 +300,8 @@ def _apply(scope: Scope, operation: str, arguments: tuple[Value, ...], guard: Gu
 def _masked(scope: Scope, node: Masked, guard: Guard) -> Register:
     mask = evaluate(scope, node.mask, guard)
     inner = evaluate(scope, node.value, (*guard, node.mask))
+    if mask.text == "true":
+        return inner
     lanes = max(mask.type.lanes, inner.type.lanes)
     if lanes > 1:
         mask, inner = scope.spread(mask), scope.spread(inner)

@@ -1,0 +1,98 @@
+"""Conditions on a loop over lanes that are known while code is written, and the loop cut in parts,
+so that most of it is free of them.
+
+A row of max_pool1d(x, 3, 2, 1), 56 windows in vectors of 16:
+
+    x[2*i0 - 1] where 2*i0 - 1 >= 0      i0 < 16       the mask is a constant: all lanes but one
+                                         16 <= i0      the mask holds, and loads need none
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from fusewright.ir.dtype import DType
+from fusewright.ir.index import Index, LoopSymbol, Symbol, as_index
+from fusewright.ir.relations import COMPARISONS
+from fusewright.ir.value import Apply, Constant, IndexValue, Value
+from fusewright.records import record
+
+LARGEST_BODY = 256
+"""A loop whose stages have more values than this is not cut: its code would be twice as long."""
+
+
+@record
+class Condition:
+    """`relation` between `step * symbol + rest` and 0."""
+
+    relation: str
+    step: int
+    rest: int
+
+    def holds(self, number: int) -> bool:
+        """Whether it holds where the loop variable is `number`."""
+        value = self.step * number + self.rest
+        match self.relation:
+            case "lt":
+                return value < 0
+            case "le":
+                return value <= 0
+            case "gt":
+                return value > 0
+            case "ge":
+                return value >= 0
+            case "eq":
+                return value == 0
+            case _:
+                return value != 0
+
+    @property
+    def borders(self) -> tuple[int, ...]:
+        """Numbers beside which the condition changes: some n where it differs at n - 1 and n."""
+        near = -self.rest // self.step
+        return tuple(n for n in range(near - 1, near + 3) if self.holds(n - 1) != self.holds(n))
+
+
+def condition_on(value: Value, symbol: Symbol) -> Condition | None:
+    """The condition on a loop variable that a value is, if it is one on that variable alone."""
+    if not isinstance(value, Apply) or value.operation not in COMPARISONS:
+        return None
+    left, right = map(_index, value.arguments)
+    if left is None or right is None:
+        return None
+    difference = left - right
+    step = difference.stride(symbol)
+    if step is None or not step.is_constant or step == 0:
+        return None
+    rest = difference - step * symbol
+    return Condition(value.operation, int(step), int(rest)) if rest.is_constant else None
+
+
+def _index(value: Value) -> Index | None:
+    match value:
+        case IndexValue(index=index, dtype=DType.I64, indirect=()):
+            return index
+        case Constant(value=number, dtype=DType.I64):
+            return as_index(int(number))
+    return None
+
+
+def middle(values: Sequence[Value], symbol: LoopSymbol, lanes: int) -> tuple[int, int] | None:
+    """The longest part of a loop in which no condition on its variable changes: it begins at a
+    whole vector, and holds one. None where it is all of the loop, or there is none.
+    """
+    if not symbol.extent.is_constant or len(values) > LARGEST_BODY:
+        return None
+    count = int(symbol.extent)
+    conditions = (condition_on(value, symbol) for value in values)
+    borders = {n for condition in conditions if condition for n in condition.borders}
+    ends = sorted({0, count, *(n for n in borders if 0 < n < count)})
+    if len(ends) <= 2:
+        return None
+    parts = [
+        (-(-start // lanes) * lanes, stop if stop == count else stop // lanes * lanes)
+        for start, stop in pairwise(ends)
+    ]
+    start, stop = max(parts, key=lambda part: part[1] - part[0])
+    return (start, stop) if stop - start >= lanes else None

@@ -1,0 +1,105 @@
+"""Loads some elements apart, and loops that are cut where a condition on them changes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fusewright.ir.dtype import BY_TEXT
+from fusewright.ir.parse import parse_group
+from fusewright.kernels.analysis import stage_values
+from fusewright.kernels.llvm.conditions import middle
+from fusewright.runtime.llvm_engine import cpu_target
+from fusewright.runtime.memory_checks import MemoryChecks
+from tests.kernels.llvm.harness import build, write_group
+
+WIDTHS = ["auto", "avx2", "scalar"]
+LENGTHS = [1, 7, 16, 17, 33, 100]
+CHECKS = MemoryChecks(guard_pages="both", garbage=True)
+
+
+def every(step: int, length: int, dtype: str = "f32") -> str:
+    """y[i] = x[step * i], of five rows."""
+    last = step * (length - 1) + 1
+    return f"""group every [i0<5, i1<{length}]
+  read x: {dtype}[5, {last}]
+  write y: {dtype}[5, {length}]
+  stage
+    t0 = load x[{last}*i0 + {step}*i1]
+    store y[{length}*i0 + i1] = t0
+"""
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("dtype", ["f32", "i8", "bf16", "i64"])
+@pytest.mark.parametrize("step", [2, 3, 4, 5])
+def test_every_so_many_elements(step: int, dtype: str, width: str) -> None:
+    for length in LENGTHS:
+        kernel = build(every(step, length, dtype), cpu_target(width), CHECKS)
+        torch_type = getattr(torch, BY_TEXT[dtype].torch_name)
+        x = (torch.arange(5 * (step * (length - 1) + 1)) % 100).to(torch_type).view(5, -1)
+        y = torch.empty(5, length, dtype=torch_type)
+        kernel({"x": x, "y": y})
+        assert torch.equal(y, x[:, ::step])
+
+
+def windows(step: int, before: int, length: int, columns: int) -> str:
+    """y[i] = x[step * i - before], or 9 outside of x."""
+    index = f"{step}*i1 - {before}"
+    return f"""group windows [i0<3, i1<{length}]
+  read x: f32[3, {columns}]
+  write y: f32[3, {length}]
+  stage
+    t0 = index {index}: i64
+    t1 = ge t0, 0
+    t2 = lt t0, {columns}
+    t3 = bitwise_and t1, t2
+    t4 = load x[{columns}*i0 + {index}]
+    t5 = masked t3, t4, 9.0
+    store y[{length}*i0 + i1] = t5
+"""
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("step", [1, 2, 3])
+def test_windows_at_the_edges(step: int, width: str) -> None:
+    for length in LENGTHS:
+        for before in (0, 1, 40):
+            columns = max(1, step * (length - 1) - before)
+            text = windows(step, before, length, columns)
+            kernel = build(text, cpu_target(width), CHECKS)
+            x = torch.randn(3, columns, generator=torch.Generator().manual_seed(length))
+            y = torch.empty(3, length)
+            kernel({"x": x, "y": y})
+            places = step * torch.arange(length) - before
+            inside = (places >= 0) & (places < columns)
+            expected = torch.full((3, length), 9.0)
+            expected[:, inside] = x[:, places[inside]]
+            assert torch.equal(y, expected), (length, before)
+
+
+@pytest.mark.parametrize(
+    ("before", "length", "columns", "part"),
+    [
+        (0, 56, 200, None),  # all are inside
+        (1, 56, 200, (16, 56)),
+        (1, 112, 110, (16, 96)),
+        (40, 112, 200, (48, 112)),
+        (1, 17, 200, None),  # no whole vector is left
+        (0, 112, 111, (0, 96)),
+    ],
+)
+def test_the_middle_of_a_loop(
+    before: int, length: int, columns: int, part: tuple[int, int] | None
+) -> None:
+    group = parse_group(windows(1, before, length, columns))
+    (stage,) = group.stages
+    assert middle([*stage_values(stage)], group.outer[1], 16) == part
+
+
+def test_the_middle_is_free_of_masks_and_gathers() -> None:
+    source, _, _ = write_group(windows(2, 1, 64, 128), cpu_target("avx512"))
+    assert "masked.gather" not in source
+    assert source.count("masked.load") == 1  # the first vector's first half
+    loop = source[source.rindex("phi i64") :]
+    assert "select" not in loop and "icmp sge" not in loop
