@@ -123,7 +123,7 @@ def test_a_kernel_of_several_launches_finds_its_tensors_in_a_table(
     assert request.aligned == 1
     (_, code, entry, _), (_, assembly, writer, _) = machine.loaded
     assert (code, entry, writer) == (b"code", "entry", "write_480")
-    assert assembly == argument_tables.assembly().encode() + b"\0"
+    assert assembly == argument_tables.assembly(480).encode() + b"\0"
     assert table.tolist() == [64, 1 << 32 | 1025, *(tensor.data_ptr() for tensor in tensors)]
     assert [launched.grid[0] for launched in machine.driver.launched] == [1, 3]
     assert machine.driver.launched[1].slots[:2] == [table.data_ptr(), 2]
@@ -131,15 +131,30 @@ def test_a_kernel_of_several_launches_finds_its_tensors_in_a_table(
     argument_tables._writer.cache_clear()
 
 
+def test_a_driver_of_fewer_parameters_writes_tables_by_more_launches(
+    machine: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load(device: int, code: bytes, name: str, shared_bytes: int) -> int:
+        if b".version 8" in code:
+            raise cuda_driver.DriverRefused("loading write_4000: unsupported PTX version")
+        return 0x44
+
+    monkeypatch.setattr(cuda_driver, "load", load)
+    argument_tables._writer.cache_clear()
+    assert argument_tables.writer(0, 5000) == (0x44, 480)
+    argument_tables._writer.cache_clear()
+
+
+@pytest.mark.parametrize("values", argument_tables.VERSIONS)
 @pytest.mark.parametrize("architecture", ["sm_75", "sm_80", "sm_90"])
-def test_what_writes_tables_is_assembled(architecture: str, tmp_path: Path) -> None:
+def test_what_writes_tables_is_assembled(architecture: str, values: int, tmp_path: Path) -> None:
     """Without a stack, in which parameters would be copied to be counted off."""
     tools = Path(str(files("triton") / "backends" / "nvidia" / "bin"))
     source = tmp_path / "writer.ptx"
-    source.write_text(argument_tables.assembly())
+    source.write_text(argument_tables.assembly(values))
     command = [tools / "ptxas", f"-arch={architecture}", "-v", source, "-o", tmp_path / "code"]
     told = subprocess.run(command, check=True, capture_output=True, text=True).stderr
-    assert told.count("0 bytes stack frame") == 2
+    assert told.count("0 bytes stack frame") == 1
 
 
 def test_gpus_of_one_kind_share_what_is_compiled(

@@ -13,23 +13,26 @@ from __future__ import annotations
 import functools
 from array import array
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import accumulate
 from typing import Final
 
 from fusewright.runtime import cuda_driver
+from fusewright.runtime.cuda_driver import DriverRefused
 
 FEW_VALUES: Final = 480
 MOST_VALUES: Final = 4000
-"""Values that one launch writes: as many as fit the parameters of a kernel, 32,764 bytes since CUDA
-12.1. The driver copies all of them, so that few have a kernel of their own.
+"""Values that one launch writes: as many as fit the parameters of a kernel, 4096 bytes, and 32,764
+since CUDA 12.1. The driver copies all of them, so that few have a kernel of their own.
 """
 
-HEAD: Final = """.version 8.1
+VERSIONS: Final = {FEW_VALUES: "6.0", MOST_VALUES: "8.1"}
+"""The versions of PTX that allow so many parameters."""
+
+WRITER: Final = """.version {version}
 .target sm_70
 .address_size 64
-"""
 
-WRITER: Final = """
 .visible .entry write_{values}(
     .param .u64 table, .param .u32 count, .param .align 8 .b8 values[{bytes}]
 )
@@ -58,24 +61,24 @@ WRITER: Final = """
 """A kernel of 128 threads a program, each of which writes one value."""
 
 
-def assembly() -> str:
-    """The kernels that write tables, as PTX, which the driver compiles for any GPU."""
-    return HEAD + "".join(
-        WRITER.format(values=values, bytes=8 * values) for values in (FEW_VALUES, MOST_VALUES)
-    )
+def assembly(values: int) -> str:
+    """The kernel that writes so many values, as PTX, which the driver compiles for any GPU."""
+    return WRITER.format(version=VERSIONS[values], values=values, bytes=8 * values)
 
 
 @functools.cache
 def _writer(device: int, values: int) -> int:
-    return cuda_driver.load(device, assembly().encode() + b"\0", f"write_{values}", 0)
+    return cuda_driver.load(device, assembly(values).encode() + b"\0", f"write_{values}", 0)
 
 
 def writer(device: int, values: int) -> tuple[int, int]:
     """The function, loaded on a GPU, that writes a table of so many values, and how many of them a
     launch writes. Raises: DriverRefused.
     """
-    most = FEW_VALUES if values <= FEW_VALUES else MOST_VALUES
-    return _writer(device, most), most
+    if values > FEW_VALUES:
+        with suppress(DriverRefused):  # One older than CUDA 12.1 needs more launches.
+            return _writer(device, MOST_VALUES), MOST_VALUES
+    return _writer(device, FEW_VALUES), FEW_VALUES
 
 
 def first_values(launches: Sequence[int], block: int) -> bytes:
