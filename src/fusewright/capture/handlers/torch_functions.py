@@ -15,6 +15,7 @@ from fusewright import torch_compat
 from fusewright.capture import reasons
 from fusewright.capture.handlers.registry import DECLINED, handles, polyfill, pure
 from fusewright.capture.interpreter.stand_ins import raise_real
+from fusewright.capture.interpreter.tensor_items import at_varying_numbers
 from fusewright.capture.values.base import MISSING, Machine, Value
 from fusewright.capture.values.classes import ClassValue
 from fusewright.capture.values.constant import FALSE, NONE, TRUE, ConstantValue, boolean
@@ -137,9 +138,14 @@ for _function in (torch.equal, torch.allclose):
 
 @handles(torch.Tensor.__setitem__)
 def set_item(machine: Machine, tensor: Value, key: Value, value: Value) -> Any:
-    """`tensor[mask] = value` where the mask is a single truth value, which eager reads: a choice
-    between the value and what is there.
+    """`tensor[:, n] = value` where n varies, and `tensor[mask] = value` where the mask is a single
+    truth value, which eager reads: a choice between the value and what is there.
     """
+    selected = at_varying_numbers(machine, tensor, key) if isinstance(tensor, TensorValue) else None
+    if selected is not None:
+        item, rest = selected
+        keys = machine.new_tuple(rest) if rest else ConstantValue(...)
+        return machine.call_special(item, "__setitem__", [keys, value])
     if not isinstance(key, TensorValue) or key.fake.dim() or key.fake.dtype is not torch.bool:
         return DECLINED
     fitted = _fitted_item(machine, tensor, value)

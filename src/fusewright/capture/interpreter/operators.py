@@ -7,7 +7,6 @@ from __future__ import annotations
 import collections
 import operator
 import types
-from types import EllipsisType
 from typing import Any, Final, TypeGuard
 
 import torch
@@ -15,6 +14,7 @@ import torch
 from fusewright.capture import reasons
 from fusewright.capture.guards import GuardKind
 from fusewright.capture.interpreter.stand_ins import raise_as, run_for_real
+from fusewright.capture.interpreter.tensor_items import tensor_item
 from fusewright.capture.sources import ConstantSource
 from fusewright.capture.values.base import (
     MISSING,
@@ -25,7 +25,7 @@ from fusewright.capture.values.base import (
     evaluate,
 )
 from fusewright.capture.values.classes import ClassValue
-from fusewright.capture.values.constant import NONE, SCALAR_TYPES, ConstantValue, boolean
+from fusewright.capture.values.constant import SCALAR_TYPES, ConstantValue, boolean
 from fusewright.capture.values.iterators import (
     SEQUENCE_ITERATOR,
     GeneratorValue,
@@ -36,19 +36,17 @@ from fusewright.capture.values.mappings import DictValue, InstanceDictValue
 from fusewright.capture.values.numbers import FUNCTIONS, SymbolicValue, is_number, number_of
 from fusewright.capture.values.objects import IdentityValue, ObjectValue, PrimitiveValue
 from fusewright.capture.values.references import ReferenceValue
-from fusewright.capture.values.regions import IndexRegionValue
 from fusewright.capture.values.sequences import (
     DequeValue,
     ListValue,
     SequenceValue,
-    SliceValue,
     TupleValue,
 )
 from fusewright.capture.values.sets import SetValue
 from fusewright.capture.values.tensors import TensorValue
 from fusewright.capture.values.views import DictViewValue
-from fusewright.errors import DataDependent, Unsupported
-from fusewright.fake import holds_integers, known_value
+from fusewright.errors import DataDependent
+from fusewright.fake import known_value
 
 _NAMES: Final = (
     "add",
@@ -523,67 +521,6 @@ def get_item(machine: Machine, value: Value, key: Value) -> Value:
             return fold(machine, operator.getitem, value.cls, key.to_python())
         case _:
             return machine.call_special(value, "__getitem__", [key])
-
-
-def tensor_item(machine: Machine, tensor: TensorValue, key: Value) -> Value:
-    """An item of a tensor; where a mode says so it is read even if the index is a single number."""
-    if any(isinstance(region, IndexRegionValue) for region in machine.regions):
-        keys = key.items(machine) if isinstance(key, TupleValue) else [key]
-        device = machine.new(tensor.fake.device)
-        if all(isinstance(part, TensorValue) or is_number(part) for part in keys):
-            indices = [
-                part
-                if isinstance(part, TensorValue)
-                else machine.call_graph(torch.tensor, [part], {"device": device})
-                for part in keys
-            ]
-            index = ListValue(list, indices)
-            return machine.call_graph(torch.ops.aten.index.Tensor, [tensor, index], {})
-    try:
-        return machine.call_graph(operator.getitem, [tensor, key], {})
-    except Unsupported as refusal:
-        may_copy = machine.builder.permissions.copies
-        if refusal.reason != reasons.FAKE_EXECUTION.name or not may_copy:
-            raise
-        copy = _copied_item(machine, tensor, key)
-        if copy is None:
-            raise
-        return copy
-
-
-def _copied_item(machine: Machine, tensor: TensorValue, key: Value) -> Value | None:
-    """`tensor[:, i]` where a tensor of one integer says where, as a copy: which part of the tensor
-    a view would be is not known. None where the key has other parts, or such
-    tensors in slices alone.
-    """
-    keys = key.items(machine) if isinstance(key, TupleValue) else [key]
-    numbered = [part for part in keys if _is_basic(part)]
-    if len(numbered) < sum(part.python_type() not in (type(None), EllipsisType) for part in keys):
-        return None
-    places, place = [], 0
-    for number, part in enumerate(keys):
-        if part.python_type() is EllipsisType:
-            place = tensor.fake.dim() - sum(_is_basic(later) for later in keys[number + 1 :])
-        if isinstance(part, TensorValue):
-            places.append((place, machine.call_tensor_method(part, "long", [], {})))
-        place += _is_basic(part)
-    if not places:
-        return None
-    item: Value = tensor
-    for place, index in reversed(places):
-        indices = ListValue(list, [*[NONE] * place, index])
-        item = machine.call_graph(torch.ops.aten.index.Tensor, [item, indices], {})
-    assert isinstance(item, TensorValue)
-    machine.builder.note_copy(tensor.fake, item.fake)
-    rest = [position for position in keys if not isinstance(position, TensorValue)]
-    return tensor_item(machine, item, machine.new_tuple(rest)) if rest else item
-
-
-def _is_basic(key: Value) -> bool:
-    """Whether part of a key takes a dimension: a slice, an integer, or a tensor that holds one."""
-    if isinstance(key, TensorValue):
-        return key.fake.dim() == 0 and holds_integers(key.fake) and key.fake.dtype != torch.uint8
-    return isinstance(key, SliceValue) or (is_number(key) and key.python_type() is int)
 
 
 def sequence_item(machine: Machine, value: SequenceValue, key: Value) -> Value:
