@@ -52,6 +52,18 @@ def raises_ahead(row: Tensor, place: Tensor, keys: Tensor, values: Tensor) -> Te
     return lower + (row @ keys.mT).sum()
 
 
+def at_slice(row: Tensor, place: int, keys: Tensor, values: Tensor) -> Tensor:
+    keys[:, :, place : place + 1] = row * 2
+    values[:, :, place : place + 1] = row + 1
+    return torch.nn.functional.scaled_dot_product_attention(row, keys, values, is_causal=False)
+
+
+def at_number(row: Tensor, place: int, keys: Tensor, values: Tensor) -> Tensor:
+    keys[:, :, place] = row[:, :, 0]
+    values[..., place, :] = row[..., 0, :] - 1
+    return torch.linalg.svdvals(row @ keys[:, :, : place + 1].mT @ values[:, :, : place + 1])
+
+
 STEPS: list[Step] = [attention, moving, old_rows_count, raises_behind, raises_ahead]
 
 
@@ -83,6 +95,23 @@ def test_as_in_eager(step: Step, target: str, place: int) -> None:
         expected, expected_raised = outcome(step, place)
     assert raised == expected_raised
     torch.testing.assert_close(tensors, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("step", [at_slice, at_number])
+def test_positions_that_are_numbers(step: Callable[..., Tensor]) -> None:
+    """One compilation for all positions behind the first; no cache is copied."""
+    compiled = fusewright.compile(step, options={"strict": True})
+    with torch.no_grad():
+        for place in (3, 4, 5, 9, 22, 0, 23):
+            row, _, *caches = arguments(0)
+            expected = [cache.clone() for cache in caches]
+            result = compiled(row, place, *caches)
+            wanted = step(row, place, *expected)
+            torch.testing.assert_close([result, *caches], [wanted, *expected], rtol=1e-4, atol=1e-4)
+            if place == 22:  # at the ends, sizes are those of other slices
+                assert len(fusewright.compilations(compiled)) == 2
+        report: Any = fusewright.explain(step)(row, 3, *caches)
+    assert report.graphs[0].peak_bytes < caches[0].nbytes
 
 
 def arguments_that_work() -> list[Tensor]:

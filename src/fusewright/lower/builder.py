@@ -452,6 +452,9 @@ class Call:
     """Geometry and type of eager's results, in order; those that are no tensors are left out."""
 
     origin: Origin
+    replaces_input: bool = False
+    """Whether the result is the new value of the first argument, an input nobody else reads."""
+
     origins: dict[Origin, None] = field(default_factory=dict)
     """Origins of the lazy boxes read so far, whose expressions become part of what the rule makes.
     """

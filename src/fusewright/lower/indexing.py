@@ -10,12 +10,12 @@ from typing import Any
 from fusewright.ir import relations
 from fusewright.ir.dtype import DType
 from fusewright.ir.index import Index, IndexLike, as_index, integer
-from fusewright.ir.proof import is_nonnegative, proves
+from fusewright.ir.proof import proves
 from fusewright.lower.boxes import Box, Position
 from fusewright.lower.builder import Call
 from fusewright.lower.rules import rule
 from fusewright.lower.scalar import Scalar
-from fusewright.lower.views import clamp_start, dimension, dimensions, reshaped, strided
+from fusewright.lower.views import dimension, dimensions, reshaped, strided
 from fusewright.records import record
 from fusewright.symbolic.real import Real
 
@@ -207,61 +207,6 @@ def join(call: Call, parts: Sequence[Box], place: int) -> Box:
         for end, piece in reversed(pieces[:-1]):
             total = (call.index(at[place]) < call.index(end)).where(piece, total)
         return total
-
-    return call.elementwise(element)
-
-
-@rule("aten.select_scatter.default")
-def select_scatter(call: Call, x: Box, source: Box, dim: int, index: IndexLike) -> Any:
-    """`x` with one place of a dimension replaced by `source`. Where elements of `x` share memory,
-    so do those of the result, which takes eager's own order of writing.
-    """
-    if not call.result.is_injective:
-        return NotImplemented
-    place = dimension(dim, x.rank)
-    index = as_index(index)
-    if not is_nonnegative(index):
-        index = index + x.size[place]
-
-    def element(at: Position) -> Scalar:
-        inside = call.index(at[place]).apply("eq", call.index(index))
-        new = call.read(source, (*at[:place], *at[place + 1 :]), x.dtype.compute)
-        return inside.where(new.masked(inside, 0), call.read(x, at))
-
-    return call.elementwise(element)
-
-
-@rule("aten.slice_scatter.default")
-def slice_scatter(
-    call: Call,
-    x: Box,
-    source: Box,
-    dim: int = 0,
-    start: IndexLike | None = None,
-    end: IndexLike | None = None,
-    step: int = 1,
-) -> Any:
-    """`x` with every `step`-th element from `start` replaced by `source`'s; its memory as that of
-    `select_scatter`.
-    """
-    if not call.result.is_injective:
-        return NotImplemented
-    place = dimension(dim, x.rank)
-    first = clamp_start(0 if start is None else start, x.size[place])
-    if first is None or not isinstance(step, int):
-        return NotImplemented
-    count = source.size[place]
-    if count == 0:
-        return moved(call, x, lambda at: at)
-
-    def element(at: Position) -> Scalar:
-        offset = at[place] - first
-        conditions = within(call, offset, 0, count * step)
-        if step != 1:
-            conditions.append(call.index(offset % step).apply("eq", 0))
-        inside = all_of(call, conditions)
-        new = call.read(source, (*at[:place], offset // step, *at[place + 1 :]), x.dtype.compute)
-        return inside.where(new.masked(inside, 0), call.read(x, at))
 
     return call.elementwise(element)
 

@@ -99,6 +99,7 @@ class _Lowering:
         self.outputs: tuple[Operand, ...] = ()
         self.layouts: dict[tuple[Any, ...], Layout] = {}
         self.readers = count_readers(self.graph)
+        self.new_values = self._new_values()
 
     def run(self) -> Program:
         for node in self.graph.nodes:
@@ -194,9 +195,26 @@ class _Lowering:
             else ViewReference(buffer.name, layout)
         )
 
+    def _new_values(self) -> frozenset[fx.Node]:
+        """Nodes that give the new value of an input which is their first argument."""
+        (output,) = self.graph.find_nodes(op="output")
+        targets = self._replaced()
+        return frozenset(
+            node
+            for node, target in zip(output.args[0], targets, strict=False)
+            if isinstance(node, fx.Node) and node.args[:1] == (target,)
+        )
+
+    def _replaced(self) -> list[fx.Node]:
+        """The inputs whose new values are the first results."""
+        if not self.replaced_inputs:
+            return []
+        placeholders = self.graph.find_nodes(op="placeholder")
+        return [placeholders[index] for index in self.replaced_inputs]
+
     def mutations(self) -> tuple[tuple[str, str], ...]:
         """The first results, new values of inputs, each with its input."""
-        targets = [self.graph.find_nodes(op="placeholder")[i] for i in self.replaced_inputs]
+        targets = self._replaced()
         return tuple(
             (result.name, self.values[target].storage.buffer.name)
             for result, target in zip(self.outputs, targets, strict=False)
@@ -228,6 +246,7 @@ class _Lowering:
                 if isinstance(value, BUFFERS)
             ),
             origin=_origin(name, node),
+            replaces_input=node in self.new_values and self.is_only_reader(node),
         )
         if isinstance(node.target, UserKernelOnCopies):
             likes = node.target.likes

@@ -12,14 +12,15 @@ from typing import Any, Final
 import torch
 
 from fusewright.ir.dtype import DType
-from fusewright.ir.index import Index
+from fusewright.ir.index import Index, IndexLike, as_index
 from fusewright.ir.program import Scatter
+from fusewright.ir.proof import is_nonnegative
 from fusewright.lower.boxes import Box, Position, has_gaps
 from fusewright.lower.builder import Call
-from fusewright.lower.indexing import Picks, may_be_empty, picked
+from fusewright.lower.indexing import Picks, all_of, may_be_empty, moved, picked, within
 from fusewright.lower.rules import rule
 from fusewright.lower.scalar import Scalar
-from fusewright.lower.views import dimension
+from fusewright.lower.views import clamp_start, dimension
 
 ATOMIC: Final = frozenset({DType.F32, DType.F64, DType.I32, DType.I64})
 """Types to which a GPU adds atomically."""
@@ -186,3 +187,86 @@ def _by_slices(
         return (*at[:along], chosen, *at[along + 1 :])
 
     return combined(call, x, (index, source), source.size, place, value, mode)
+
+
+# Slices -------------------------------------------------------------------------------------------
+
+
+@rule("aten.select_scatter.default")
+def select_scatter(call: Call, x: Box, source: Box, dim: int, index: IndexLike) -> Any:
+    """`x` with one place of a dimension replaced by `source`. Where elements of `x` share memory,
+    so do those of the result, which takes eager's own order of writing.
+    """
+    if not call.result.is_injective:
+        return NotImplemented
+    along = dimension(dim, x.rank)
+    index = as_index(index)
+    if not is_nonnegative(index):
+        index = index + x.size[along]
+    if _is_written_to(call, x):
+        return _stored(call, x, source, lambda at: (*at[:along], index, *at[along:]))
+
+    def element(at: Position) -> Scalar:
+        inside = call.index(at[along]).apply("eq", call.index(index))
+        new = call.read(source, (*at[:along], *at[along + 1 :]), x.dtype.compute)
+        return inside.where(new.masked(inside, 0), call.read(x, at))
+
+    return call.elementwise(element)
+
+
+@rule("aten.slice_scatter.default")
+def slice_scatter(
+    call: Call,
+    x: Box,
+    source: Box,
+    dim: int = 0,
+    start: IndexLike | None = None,
+    end: IndexLike | None = None,
+    step: int = 1,
+) -> Any:
+    """`x` with every `step`-th element from `start` replaced by `source`'s; its memory as that of
+    `select_scatter`.
+    """
+    if not call.result.is_injective:
+        return NotImplemented
+    along = dimension(dim, x.rank)
+    first = clamp_start(0 if start is None else start, x.size[along])
+    if first is None or not isinstance(step, int):
+        return NotImplemented
+    count = source.size[along]
+    if count == 0:
+        return moved(call, x, lambda at: at)
+    if _is_written_to(call, x):
+        return _stored(
+            call, x, source, lambda at: (*at[:along], first + at[along] * step, *at[along + 1 :])
+        )
+
+    def element(at: Position) -> Scalar:
+        offset = at[along] - first
+        conditions = within(call, offset, 0, count * step)
+        if step != 1:
+            conditions.append(call.index(offset % step).apply("eq", 0))
+        inside = all_of(call, conditions)
+        new = call.read(source, (*at[:along], offset // step, *at[along + 1 :]), x.dtype.compute)
+        return inside.where(new.masked(inside, 0), call.read(x, at))
+
+    return call.elementwise(element)
+
+
+def _is_written_to(call: Call, x: Box) -> bool:
+    """Whether the result is the new value of an input, which nobody else reads: then the rest of
+    the input stays where it is.
+    """
+    return call.replaces_input and has_kernel(x, "store")
+
+
+def _stored(call: Call, x: Box, source: Box, place: Callable[[Position], Position]) -> Any:
+    return combined(
+        call,
+        x,
+        (source,),
+        source.size,
+        place,
+        lambda at: call.read(source, at, x.dtype.compute),
+        "store",
+    )
