@@ -13,7 +13,7 @@ WORKERS ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
-NATIVE := $(wildcard src/fusewright/native/*.c src/fusewright/native/*.h)
+NATIVE := $(wildcard src/fusewright/native/*.[ch] src/fusewright/native/standalone/*.[ch])
 
 .PHONY: demo test test-all test-torch lint docs wheels bench bless clean
 

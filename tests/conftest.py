@@ -34,7 +34,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     parser.addoption(
         "--target",
-        choices=("native", "python"),
+        choices=("native", "python", "fx", "cpp"),
         help="what runs what surrounds the kernels, wherever a test says nothing",
     )
 
