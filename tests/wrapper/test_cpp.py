@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from fusewright.errors import Unsupported
 from fusewright.runtime import cpp_library
 from fusewright.runtime.compiled import CompiledGraph
 from fusewright.wrapper.cpp import NoCpp, emit_cpp
+from fusewright.wrapper.cpp_text import identifier
 
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 
@@ -61,6 +63,22 @@ def test_the_text_says_what_is_done() -> None:
     ):
         assert words in text
     assert "debug" not in text
+
+
+def test_no_buffer_takes_a_name_of_the_headers() -> None:
+    definition = re.compile(
+        r"^(?! )(?:inline |template <.*> |static |const |enum |struct |class |using )*"
+        r"(?:[\w:<>*&, ]+[ *&])?(\w+)(?:\(| = | : | \{|$)"
+    )
+    names = {
+        match[1]
+        for header in cpp_library.SOURCES.glob("fusewright_[md]*.h")
+        for line in header.read_text().partition("namespace fusewright {")[2].splitlines()
+        if (match := definition.match(line)) and not line.startswith("template")
+    }
+    assert {"Tensor", "floor_divide", "debug_print", "host", "empty"} <= names
+    assert {name for name in names if identifier(name) == name} == set()
+    assert identifier("xor_eq") == "xor_eq_" and identifier("buf0") == "buf0"
 
 
 def test_lists_of_numbers_are_arguments() -> None:

@@ -7,20 +7,32 @@ from typing import Final
 
 from fusewright.ir.dtype import DType
 
-RESERVED: Final = frozenset(
+WORDS: Final = frozenset(
     """
-    alignas alignof and asm auto bitand bitor bool break case catch char class compl const constexpr
-    continue decltype default delete do double else enum explicit export extern false float for
-    friend goto if inline int long mutable namespace new noexcept not nullptr operator or private
-    protected public register return short signed sizeof static struct switch template this throw
-    true try typedef typeid typename union unsigned using virtual void volatile while xor main std
-    torch fusewright addmm bits boolean call call_one check copy described dtype empty ended figures
-    given
-    greatest host inputs integer integers item_of joined launch least list_of none on_cpu place real
-    reinterpret remainder scan shown some strided truth view while_loop with_layout
+    alignas alignof and and_eq asm auto bitand bitor bool break case catch char char8_t char16_t
+    char32_t class compl concept const consteval constexpr constinit const_cast continue co_await
+    co_return co_yield decltype default delete do double dynamic_cast else enum explicit export
+    extern false float for friend goto if inline int long mutable namespace new noexcept not not_eq
+    nullptr operator or or_eq private protected public register reinterpret_cast requires return
+    short signed sizeof static static_assert static_cast struct switch template this thread_local
+    throw true try typedef typeid typename union unsigned using virtual void volatile wchar_t while
+    xor xor_eq
     """.split()  # noqa: SIM905  fewer lines than a list
 )
-"""Names that a buffer cannot have: words of C++, and of the header."""
+"""Words of C++, up to C++20."""
+
+NAMES: Final = frozenset(
+    """
+    addmm any_part Argument assert_layout bits Block boolean call call_one check check_fact
+    check_nan copy debug_name debug_print debug_save described dtype Dtype elements empty ended
+    facts_of Failure figures floor_divide fusewright given greatest has_strides host indented inputs
+    int32_t int64_t integer integer_in integers Integers is_infinite is_nan item_of joined Kernel
+    launch least list_of main Named new_reference none on_cpu place print_to_output real reinterpret
+    remainder rounded run_module scan shown shown_element shown_list size_t some std strided Tensor
+    torch truth TypeFacts uint64_t Value Values view while_loop with_layout
+    """.split()  # noqa: SIM905  fewer lines than a list
+)
+"""Names of the headers, and of what is written around a module's own lines."""
 
 
 EXPORTS_HOST: Final = (
@@ -35,9 +47,9 @@ EXPORTS_HOST: Final = (
 
 
 def identifier(name: str) -> str:
-    """A name of C++."""
+    """A name of C++ that means nothing else."""
     plain = "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in name)
-    return f"{plain}_" if plain in RESERVED else plain
+    return f"{plain}_" if plain in WORDS or plain in NAMES else plain
 
 
 def dtype_name(dtype: DType) -> str:
