@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import weakref
 from collections.abc import Callable, Sequence
 from enum import IntEnum
 from pathlib import Path
@@ -99,10 +100,10 @@ def load_cpp(
     if hasattr(loaded, "fusewright_set_host"):
         loaded.fusewright_set_host(_HOST)
     run = loaded.fusewright_run
-    kept = list(constants)
+    kept = handles_of(constants)
 
     def call(inputs: list[Any]) -> tuple[Any, ...]:
-        given, held = _as_values([*inputs, *kept])
+        given, held = _as_values(inputs, kept)
         inputs.clear()
         results, message = (_Value * outputs)(), ctypes.create_string_buffer(MESSAGE_BYTES)
         try:
@@ -111,12 +112,12 @@ def load_cpp(
                 message, ctypes.c_size_t(MESSAGE_BYTES),
             )  # fmt: skip
         finally:
-            for handle in held:
-                delete(handle)
+            _delete_all(held)
         if code:
             raise _ERRORS.get(code, RuntimeError)(message.value.decode(errors="replace"))
         return tuple([_from_value(value) for value in results])
 
+    weakref.finalize(call, _delete_all, kept).atexit = False
     return call
 
 
@@ -140,11 +141,18 @@ def _run(command: Sequence[Any]) -> None:
         raise CppNotCompiled(f"{command[0]} refuses generated C++:\n{done.stderr[-3000:]}")
 
 
-def _as_values(inputs: Sequence[Any]) -> tuple[Any, list[int]]:
-    """The inputs as the module takes them, and the handles to be deleted behind the call."""
+def _delete_all(handles: Sequence[int]) -> None:
+    for handle in handles:
+        delete(handle)
+
+
+def _as_values(inputs: Sequence[Any], constants: Sequence[int]) -> tuple[Any, list[int]]:
+    """The inputs and the handles of constants as the module takes them, and the handles of inputs,
+    which are to be deleted behind the call.
+    """
     handles = handles_of([value for value in inputs if isinstance(value, torch.Tensor)])
     remaining = iter(handles)
-    values = (_Value * len(inputs))()
+    values = (_Value * (len(inputs) + len(constants)))()
     for place, value in enumerate(inputs):
         match value:
             case torch.Tensor():
@@ -153,6 +161,8 @@ def _as_values(inputs: Sequence[Any]) -> tuple[Any, list[int]]:
                 values[place] = _Value(_Kind.REAL, None, 0, value)
             case _:
                 values[place] = _Value(_Kind.INTEGER, None, int(value), 0.0)
+    for place, handle in enumerate(constants, len(inputs)):
+        values[place] = _Value(_Kind.TENSOR, handle, 0, 0.0)
     return values, handles
 
 
