@@ -17,7 +17,7 @@ def kernel(in0, out0, XBLOCK: tl.constexpr, RBLOCK: tl.constexpr):
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from fusewright.ir.dtype import DType
 from fusewright.ir.group import Accumulate, Action, Group, Reduce, ScanStore, Store, action_roots
@@ -262,6 +262,7 @@ class KernelWriter:
         self.body.depth += 1
         self.body.add(self.offset(axis, "start + "))
         self.mask(axis)
+        self.values.policies = self.eviction_policies(stage)
         self.values.write(along)
         for action in stage.actions:
             if isinstance(action, Reduce):
@@ -272,6 +273,34 @@ class KernelWriter:
         self.values.forget(along)
         for reduce in reductions:
             self.finish(reduce)
+
+    def eviction_policies(self, stage: AxisStage) -> dict[int, str]:
+        """How long caches keep what a stage loads of its rows, by load: rows that a later stage
+        walks over again stay as long as they can, and go first where it is the last to read them.
+        """
+        place = next(number for number, own in enumerate(self.stages) if own is stage)
+        earlier, later = (
+            {load.buffer for own in stages for load in self.loads_of_rows(own)}
+            for stages in (self.stages[:place], self.stages[place + 1 :])
+        )
+        policies: dict[int, str] = {}
+        for load in self.loads_of_rows(stage):
+            if load.buffer in later:
+                policies[id(load)] = "evict_last"
+            elif load.buffer in earlier:
+                policies[id(load)] = "evict_first"
+        return policies
+
+    def loads_of_rows(self, stage: AxisStage) -> Iterator[Load]:
+        """Loads of elements that each program has its own of, where a stage walks over rows."""
+        if stage.inner is None:
+            return
+        outer = {axis.symbol for axis in self.tiling.outer}
+        for value in postorder(action_roots(*stage.actions)):
+            if isinstance(value, Load) and value.buffer in self.types:
+                free = value.index.free()
+                if stage.inner.symbol in free and outer & free:
+                    yield value
 
     def action(self, action: Action, axis: TileAxis | None) -> None:
         match action:

@@ -74,6 +74,9 @@ class Writer:
         self.starts: frozenset[TileAxis] = frozenset()
         """Axes whose first point in a tile is a variable that loads mention."""
 
+        self.policies: dict[int, str] = {}
+        """How long caches keep what is loaded, where that is not left to them, by the load's id."""
+
         self.guards: dict[int, Guards] = {}
         self.varying: dict[int, frozenset[TileAxis]] = {}
         self.plain_indices: set[int] = set()
@@ -256,10 +259,12 @@ class Writer:
         if guarded != touched:  # A mask may not be larger than the addresses that it guards.
             index = self.index(at)
             place = f"{value.buffer} + (tl.zeros({self.shape(guarded)}, tl.int32) + {index})"
+        policy = self.policies.get(id(value))
+        kept = f', eviction_policy="{policy}"' if policy else ""
         if not mask:
-            return f"tl.load({place})"
+            return f"tl.load({place}{kept})"
         otherwise = self.otherwise(value, guards)
-        return f"tl.load({place}, {mask}{otherwise})"
+        return f"tl.load({place}, {mask}{otherwise}{kept})"
 
     def at_start(self, index: Index) -> Index:
         """The index of a load, in terms of a tile's first point along the axes along which it is
