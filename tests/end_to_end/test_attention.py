@@ -182,3 +182,12 @@ def test_layouts(seed: int) -> None:
     exact = scaled_dot_product_attention(*(x.double() for x in tensors))
     result = fusewright.compile(scaled_dot_product_attention)(*tensors)
     assert error(result, exact) <= 1e-6
+
+
+def test_attention_that_nothing_reads() -> None:
+    def unread(x: Tensor) -> Tensor:
+        scaled_dot_product_attention(x, x, x)
+        return x * 2
+
+    x = heads(2, 4, 9, 16)
+    assert fusewright.compile(unread, options={"strict": True})(x).equal(x * 2)

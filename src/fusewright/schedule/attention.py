@@ -112,6 +112,8 @@ def _loops_of(statement: Statement, analysis: Analysis) -> Sequence[ComputedBuff
     """The loops that take the place of a statement; nothing where it stays."""
     if not isinstance(statement, CallOperator) or statement.operator not in ARGUMENTS:
         return ()
+    if not statement.outputs:  # Nothing reads its results.
+        return ()
     call = _attention(statement, analysis)
     if call is None or not _is_worth_it(call, analysis):
         return ()
