@@ -82,6 +82,27 @@ def test_other_convolutions() -> None:
         torch.testing.assert_close(found, f(*inputs), rtol=1e-4, atol=1e-5, check_stride=True)
 
 
+def test_library_calls_get_what_lies_as_eagers(copies: list[Any]) -> None:
+    """Their results would lie as their argument does: computed so, or copied before the call."""
+
+    def f(x: Any, weight: Any, channelwise: Any) -> Any:
+        y = functional.conv2d(x, weight)
+        z = functional.conv2d(functional.relu(y), channelwise, groups=4)
+        w = functional.adaptive_avg_pool2d(functional.conv2d(z, weight), (4, 3))
+        return z + 1, functional.conv2d(w, weight[:, :, :1, :1]), y[:, 1:3] * 2
+
+    x, weight, channelwise = (
+        torch.randn(2, 4, 17, 17),
+        torch.randn(4, 4, 3, 3),
+        torch.ones(4, 1, 3, 3),
+    )
+    with torch.no_grad():
+        found = fusewright.compile(f, fullgraph=True, options=OPTIONS)(x, weight, channelwise)
+        wanted = f(x, weight, channelwise)
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4, check_stride=True)
+    assert copies == []
+
+
 def test_results_of_half_way_lie_as_eagers() -> None:
     """What is given back, also as a view, is as eager lays it out."""
 

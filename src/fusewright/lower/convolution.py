@@ -94,7 +94,10 @@ def library_call(
     builder.origins[buffers[0].name] = call.all_origins
     if moves:
         builder.free_layouts |= dict(zip((buffer.name for buffer in buffers), layouts, strict=True))
-    return tuple(map(builder.input, buffers))
+    boxes = tuple(map(builder.input, buffers))
+    for box, eagers in zip(boxes, call.results, strict=True):
+        box.storage.stride = eagers.stride
+    return boxes
 
 
 def channels_last(size: tuple[Index, ...]) -> tuple[Index, ...]:

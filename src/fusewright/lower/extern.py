@@ -65,6 +65,8 @@ def call_extern(
     builder.context.note("extern", call.operator, str(node.meta.get("location") or ""))
     if facts(target).ignores_values:
         arguments = (_unread(builder, arguments[0]), *arguments[1:])
+    if not written_arguments(target):
+        arguments = tuple(_lying_as_eagers(call, argument) for argument in arguments)
     operands = tuple(operand(builder, argument) for argument in arguments)
     named = tuple((name, operand(builder, value)) for name, value in keywords.items())
     written = tuple(_buffers(target, written_arguments(target), operands, named))
@@ -88,6 +90,23 @@ def call_extern(
     )
     boxes = _added(call, kernel, results)
     return boxes if is_list else boxes[0]
+
+
+def _lying_as_eagers(call: Call, argument: Any) -> Any:
+    """An argument of as many dimensions as a result, which may come to lie as the argument does: it
+    has to lie as eager's, lest the result is copied.
+    """
+    builder = call.builder
+    if not builder.free_layouts or not isinstance(argument, Box):
+        return argument
+    if all(len(layout.size) != argument.rank for layout in call.results):
+        return argument
+    storage = argument.storage
+    if storage.is_lazy:
+        storage.is_fixed = True
+    elif argument.position is None and builder.realise(argument).name in builder.free_layouts:
+        return builder.copy(argument, storage.stride)
+    return argument
 
 
 def _unread(builder: ProgramBuilder, box: Box) -> Box:

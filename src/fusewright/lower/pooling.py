@@ -30,7 +30,6 @@ from fusewright.ir.index import (
 from fusewright.ir.proof import proves
 from fusewright.lower.boxes import Box, Position
 from fusewright.lower.builder import Call
-from fusewright.lower.convolution import is_on_gpu
 from fusewright.lower.indexing import all_of, at_least, within
 from fusewright.lower.reductions import mean_of
 from fusewright.lower.rules import rule
@@ -123,7 +122,7 @@ def max_pool(
     """
     spatial = _spatial(call)
     windows = Windows.of(spatial, kernel, stride, padding, dilation)
-    if windows is None or is_on_gpu(call.result) or not x.dtype.is_float:
+    if windows is None or not x.dtype.is_float:
         return NotImplemented
     call.realise_unless_free(x)
     extents = x.size[x.rank - spatial :]
@@ -189,7 +188,7 @@ def average_pool(
     spatial = _spatial(call)
     windows = Windows.of(spatial, kernel, stride, padding)
     dtype = call.result.dtype.compute
-    if windows is None or is_on_gpu(call.result) or not dtype.is_float:
+    if windows is None or not dtype.is_float:
         return NotImplemented
     call.realise_unless_free(x)
     extents = x.size[x.rank - spatial :]
