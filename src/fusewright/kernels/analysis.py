@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from typing import Final
 
@@ -130,6 +130,43 @@ def _run_stride(atom: Compound, symbol: Symbol, step: int) -> Index | None:
     if (atom.left - symbol).divisor % step:
         return None
     return integer(0 if atom.operator == "//" else 1)
+
+
+def lane_offsets(index: Index, symbol: Symbol, count: int) -> tuple[int, ...] | None:
+    """How far `index` is, at each of `count` neighbouring elements, from where it is at the first,
+    which is a multiple of `count`; None where that is no constant.
+
+    Of `i // 2`, for 4 elements, (0, 0, 1, 1), and of `(i + 1) // 2` (0, 1, 1, 2).
+    """
+    step = stride(index, symbol, count)
+    if step is not None:
+        return tuple(int(step) * n for n in range(count)) if step.is_constant else None
+    total = [0] * count
+    for coefficient, atoms in index.terms:
+        if not any(a == symbol or (isinstance(a, Compound) and symbol in a.free()) for a in atoms):
+            continue
+        offsets = _atom_offsets(atoms[0], symbol, count) if len(atoms) == 1 else None
+        if offsets is None:
+            return None
+        total = [before + coefficient * own for before, own in zip(total, offsets, strict=True)]
+    return tuple(total)
+
+
+def _atom_offsets(atom: Symbol | Compound, symbol: Symbol, count: int) -> Sequence[int] | None:
+    """`lane_offsets` of the symbol, and of `(i + c) // d` and `(i + c) % d` where runs of `count`
+    begin at multiples of d.
+    """
+    if isinstance(atom, Symbol):
+        return range(count)
+    if atom.operator not in ("//", "%") or not atom.right.is_constant:
+        return None
+    divisor, rest = int(atom.right), atom.left - symbol
+    if count % divisor or symbol in rest.free() or (rest - rest.constant).divisor % divisor:
+        return None
+    first = rest.constant % divisor
+    if atom.operator == "//":
+        return [(first + n) // divisor for n in range(count)]
+    return [(first + n) % divisor - first for n in range(count)]
 
 
 # Work

@@ -103,3 +103,82 @@ def test_the_middle_is_free_of_masks_and_gathers() -> None:
     assert source.count("masked.load") == 1  # the first vector's first half
     loop = source[source.rindex("phi i64") :]
     assert "select" not in loop and "icmp sge" not in loop
+
+
+PATTERNS = {
+    "backwards": ("{n} - i1 - 1", lambda i, n: n - i - 1),
+    "twice": ("i1 // 2", lambda i, n: i // 2),
+    "twice, one on": ("(i1 + 1) // 2", lambda i, n: (i + 1) // 2),
+    "four times": ("(i1 + 3) // 4", lambda i, n: (i + 3) // 4),
+    "pairs turned": ("2*(i1 // 2) - (i1 % 2) + 1", lambda i, n: i // 2 * 2 + 1 - i % 2),
+    "pairs apart": ("4*(i1 // 2) + (i1 % 2)", lambda i, n: i // 2 * 4 + i % 2),
+    "thirds": ("i1 // 3", lambda i, n: i // 3),  # no vector is a whole number of these
+    "one of two": ("i1 % 2", lambda i, n: i % 2),
+}
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("name", PATTERNS)
+def test_patterns(name: str, width: str) -> None:
+    index, place = PATTERNS[name]
+    for length in LENGTHS:
+        places = place(torch.arange(length), length)
+        columns = int(places.max()) + 1
+        text = f"""group pattern [i0<3, i1<{length}]
+  read x: f32[3, {columns}]
+  write y: f32[3, {length}]
+  stage
+    t0 = load x[{columns}*i0 + {index.format(n=length)}]
+    store y[{length}*i0 + i1] = t0
+"""
+        kernel = build(text, cpu_target(width), CHECKS)
+        x = torch.arange(3.0 * columns).view(3, columns)
+        y = torch.empty(3, length)
+        kernel({"x": x, "y": y})
+        assert torch.equal(y, x[:, places]), length
+
+
+def test_conditions_that_recur_are_constants() -> None:
+    text = """group interleave [i0<3, i1<64]
+  read x: f32[3, 32]
+  write y: f32[3, 64]
+  stage
+    t0 = index i1 % 2: i64
+    t1 = lt t0, 1
+    t2 = load x[32*i0 + i1 // 2]
+    t3 = masked t1, t2, 7.0
+    store y[64*i0 + i1] = t3
+"""
+    source, _, _ = write_group(text, cpu_target("avx512"))
+    assert "icmp slt <16" not in source and "masked.gather" not in source
+    x, y = torch.randn(3, 32), torch.empty(3, 64)
+    build(text, checks=CHECKS)({"x": x, "y": y})
+    assert torch.equal(y, torch.stack((x, torch.full_like(x, 7.0)), -1).flatten(1))
+
+
+def test_a_sum_of_columns_is_cut_at_whole_steps() -> None:
+    """Steps of four vectors, in which i1 // 64 is one number because they begin at multiples."""
+    text = """group sums [i0<64, i1<256]
+  read x: f32[64, 9, 256]
+  read w: f32[4]
+  write y: f32[64, 256]
+  local m: f32
+  stage over [r0<9]
+    t0 = index i1: i64
+    t1 = ge t0, 5
+    t2 = load x[2304*i0 + 256*r0 + i1]
+    t3 = masked t1, t2, 0.0
+    t4 = load w[i1 // 64]
+    t5 = mul t3, t4
+    reduce m = sum t5
+  stage
+    t6 = load m[0]
+    store y[256*i0 + i1] = t6
+"""
+    generator = torch.Generator().manual_seed(0)
+    x, w = torch.randn(64, 9, 256, generator=generator), torch.randn(4, generator=generator)
+    y = torch.empty(64, 256)
+    build(text, checks=CHECKS)({"x": x, "w": w, "y": y})
+    expected = (x * w.repeat_interleave(64)).sum(1)
+    expected[:, :5] = 0
+    torch.testing.assert_close(y, expected)

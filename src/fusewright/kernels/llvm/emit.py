@@ -271,15 +271,13 @@ def _middles(group: Group, plan: KernelPlan) -> dict[LoopSymbol, tuple[int, int]
     """The part of each lane loop in which no condition on its variable changes."""
     if plan.lanes == 1:
         return {}
+    parts: dict[LoopSymbol, tuple[int, int] | None] = {}
     if plan.outer_lane is not None:
-        stages_by_lane = {plan.outer_lane: group.stages}
-    else:
-        lanes = [(own.lane, stage) for own, stage in zip(plan.inner, group.stages, strict=True)]
-        stages_by_lane = {lane: (stage,) for lane, stage in lanes if lane is not None}
-    parts = {
-        lane: middle([*chain.from_iterable(map(stage_values, stages))], lane, plan.lanes)
-        for lane, stages in stages_by_lane.items()
-    }
+        values = [*chain.from_iterable(map(stage_values, group.stages))]
+        parts[plan.outer_lane] = middle(values, plan.outer_lane, plan.wide)
+    for own, stage in zip(plan.inner, group.stages, strict=True):
+        if own.lane is not None:
+            parts[own.lane] = middle([*stage_values(stage)], own.lane, own.wide)
     return {lane: part for lane, part in parts.items() if part is not None}
 
 

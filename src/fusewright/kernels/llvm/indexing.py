@@ -16,9 +16,14 @@ def lane_stride(scope: Scope, index: Index) -> Index | None:
     vector."""
     if scope.lanes is None:
         return integer(0)
-    if any(register.type.lanes > 1 for register in _loaded(scope, index)):
+    if has_vectors(scope, index):
         return None
     return stride(index, scope.lanes.symbol, scope.lanes.count)
+
+
+def has_vectors(scope: Scope, index: Index) -> bool:
+    """Whether an index holds loaded indices that differ from lane to lane."""
+    return any(register.type.lanes > 1 for register in _loaded(scope, index))
 
 
 def _loaded(scope: Scope, index: Index) -> list[Register]:

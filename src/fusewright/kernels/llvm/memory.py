@@ -4,7 +4,7 @@
 | --- | --- | --- |
 | the same | one element | one element (scalars only) |
 | next element | vector, masked in tails | vector, masked in tails |
-| two to four elements on | vectors, of which lanes are picked | scatter |
+| a pattern, such as every second | vectors, of which lanes are picked | scatter |
 | anything else | gather | scatter |
 """
 
@@ -15,8 +15,10 @@ from typing import Final
 
 from fusewright.ir.dtype import DType
 from fusewright.ir.index import Index
+from fusewright.kernels.analysis import lane_offsets
 from fusewright.kernels.llvm import indexing
 from fusewright.kernels.llvm.builder import Register, VectorType
+from fusewright.kernels.llvm.plan import MOST_RUNS
 from fusewright.kernels.llvm.scope import POINTER, Scope, any_lane
 from fusewright.kernels.llvm.storage import MEMORY, REGISTER, from_memory, to_memory
 
@@ -93,54 +95,54 @@ def _gather(
     return _widened(scope, loaded)
 
 
-LONGEST_STEP = 4
-"""Elements from lane to lane up to which vectors are loaded whole: as many as the step is long."""
+def picked_offsets(scope: Scope, index: Index) -> tuple[int, ...] | None:
+    """How far each lane is from the first, where lanes are picked from whole vectors."""
+    lanes = scope.lanes
+    if lanes is None or indexing.has_vectors(scope, index):
+        return None
+    offsets = lane_offsets(index, lanes.symbol, lanes.count)
+    if offsets is None or 1 + max(offsets) - min(offsets) > MOST_RUNS * lanes.count:
+        return None
+    return None if offsets == tuple(range(lanes.count)) else offsets
 
 
-def is_strided(scope: Scope, index: Index) -> bool:
-    """Whether `index` takes such steps from lane to lane."""
-    step = indexing.lane_stride(scope, index)
-    return step is not None and step.is_constant and 2 <= int(step) <= LONGEST_STEP
-
-
-def load_strided(
+def load_picked(
     scope: Scope,
     buffer: str,
     index: Index,
     dtype: DType,
+    offsets: Sequence[int],
     active: Sequence[bool],
     all_active: Register | None,
 ) -> Register:
-    """Elements some steps apart, from vectors that hold nothing before the first one or behind the
-    last: `active` says which lanes may be touched, and `all_active` whether any may.
+    """Elements at `offsets` from that of the first lane, from vectors that hold nothing before the
+    least or behind the greatest: `active` says which lanes may be touched, and `all_active` whether
+    any may.
 
-        lanes of 4, step 2:   a = x[0:4], b = x[3:7]   ->   a[0], a[2], b[1], b[3]
+        lanes of 4, offsets 0, 2, 4, 6:   a = x[0:4], b = x[3:7]   ->   a[0], a[2], b[1], b[3]
     """
     b, lanes = scope.b, scope.lane_count
-    step = int(indexing.lane_stride(scope, index) or 0)
     base = indexing.address(scope, buffer, index, dtype)
-    kind = VectorType(MEMORY[dtype], lanes)
-    last = step * (lanes - 1)
-    first = step * next((lane for lane in range(lanes) if active[lane]), lanes)
-    end = 1 + step * next((lane for lane in reversed(range(lanes)) if active[lane]), -1)
+    least, span = min(offsets), 1 + max(offsets) - min(offsets)
+    kind = VectorType(MEMORY[dtype], min(lanes, 1 << (span.bit_length() - 1)))
+    apart = [offset - least for offset in offsets]
+    touched = [place for place, is_active in zip(apart, active, strict=True) if is_active]
     result: Register | None = None
-    for number in range(step):
-        start = min(number * lanes, last + 1 - lanes)
+    for number in range(-(-span // kind.lanes)):
+        start = min(number * kind.lanes, span - kind.lanes)
         wanted = {
-            lane: step * lane - start
-            for lane in range(lanes)
-            if number * lanes <= step * lane < (number + 1) * lanes
+            lane: place - start for lane, place in enumerate(apart) if place // kind.lanes == number
         }
         places = {place for lane, place in wanted.items() if active[lane]}
-        if places and first <= start and start + lanes <= end:
-            places = set(range(lanes))
-        run = _load_places(scope, base, kind, start, places, all_active)
-        if result is None:
-            picks = [wanted.get(lane, 0) for lane in range(lanes)]
-            result = b.shuffle(run, None, picks)
-        else:
-            picks = [lanes + wanted[lane] if lane in wanted else lane for lane in range(lanes)]
-            result = b.shuffle(result, run, picks)
+        if places and min(touched) <= start and start + kind.lanes <= max(touched) + 1:
+            places = set(range(kind.lanes))
+        run = _load_places(scope, base, kind, least + start, places, all_active)
+        picks = [wanted.get(lane, 0) for lane in range(lanes)]
+        run = b.splat(run, lanes) if kind.lanes == 1 else b.shuffle(run, None, picks)
+        if result is not None:
+            sides = [lanes + lane if lane in wanted else lane for lane in range(lanes)]
+            run = b.shuffle(result, run, sides)
+        result = run
     assert result is not None
     return from_memory(b, result, dtype)
 

@@ -13,7 +13,7 @@ The choice is the one whose memory accesses cost least.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import prod
 
 from fusewright.ir.dtype import DType
@@ -333,17 +333,25 @@ def _access_cost(traits: Traits, symbol: LoopSymbol, lanes: int) -> float:
     for access in traits.accesses:
         step = analysis.stride(access.index, symbol, lanes)
         if symbol in access.loaded_along:
-            step = None
-        costs = STEP_COST if access.is_read else STORE_COST
-        if step is None or not step.is_constant:
             total += GATHER
+        elif step is not None and step.is_constant and int(step) in STEP_COST:
+            total += STEP_COST[int(step)]
         else:
-            total += costs.get(int(step), GATHER)
+            offsets = analysis.lane_offsets(access.index, symbol, lanes) if access.is_read else None
+            total += GATHER if offsets is None else _cost_of_picking(offsets)
     return total
 
 
-STORE_COST = {0: 0.25, 1: 1.0}
-STEP_COST = {**STORE_COST, 2: 2.0, 3: 4.0, 4: 6.0}
-"""Cost of an access, and of a load, by its step from lane to lane; any other is a scatter or a
-gather.
+def _cost_of_picking(offsets: Sequence[int]) -> float:
+    """The cost of picking lanes from whole vectors, or of a gather where these are too many."""
+    runs = -(-(1 + max(offsets) - min(offsets)) // len(offsets))
+    return 2.0 * max(1, runs - 1) if runs <= MOST_RUNS else GATHER
+
+
+STEP_COST = {0: 0.25, 1: 1.0}
+"""Cost of an access by its step from lane to lane; any other is a scatter, or a load of lanes that
+are picked or gathered.
 """
+
+MOST_RUNS = 4
+"""Vectors up to which they are loaded whole, and lanes picked from them, instead of gathered."""

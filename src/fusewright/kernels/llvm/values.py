@@ -27,7 +27,7 @@ from fusewright.ir.value import (
 )
 from fusewright.kernels.llvm import indexing, memory
 from fusewright.kernels.llvm.builder import Register, VectorType
-from fusewright.kernels.llvm.conditions import condition_on
+from fusewright.kernels.llvm.conditions import known_truths
 from fusewright.kernels.llvm.operations import Operands, apply
 from fusewright.kernels.llvm.scope import Guard, Scope
 from fusewright.kernels.llvm.storage import constant, convert
@@ -97,17 +97,7 @@ def _known_condition(scope: Scope, node: Value) -> Register | None:
 def _known_truths(scope: Scope, node: Value) -> Sequence[bool] | None:
     """A condition on the loop over lanes, where it is known: for each lane, or once for all."""
     lanes = scope.lanes
-    if lanes is None or lanes.ends is None:
-        return None
-    condition = condition_on(node, lanes.symbol)
-    if condition is None:
-        return None
-    first, last = lanes.ends
-    if not any(first < border <= last for border in condition.borders):
-        return (condition.holds(first),)
-    if last - first < lanes.count:
-        return [condition.holds(first + lane) for lane in range(lanes.count)]
-    return None
+    return None if lanes is None else known_truths(node, lanes.symbol, lanes.count, lanes.ends)
 
 
 def _write(scope: Scope, node: Value, guard: Guard) -> Register:
@@ -197,10 +187,10 @@ def _load(scope: Scope, node: Load, guard: Guard) -> Register:
     if id(node) in scope.tiles and not guard:
         return memory.load_tile_row(scope, scope.tiles[id(node)], node.dtype)
     varies = _varies(scope, node, guard)
-    if varies and not node.indirect and memory.is_strided(scope, node.index):
-        truths = _active_truths(scope, guard)
-        if truths is not None:
-            return memory.load_strided(scope, node.buffer, node.index, node.dtype, *truths)
+    offsets = memory.picked_offsets(scope, node.index) if varies and not node.indirect else None
+    truths = None if offsets is None else _active_truths(scope, guard)
+    if offsets is not None and truths is not None:
+        return memory.load_picked(scope, node.buffer, node.index, node.dtype, offsets, *truths)
     active = active_lanes(scope, guard, vector=varies)
     set_loaded(scope, node.indirect, guard)
     return memory.load(scope, node.buffer, node.index, node.dtype, active, varies)
