@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import fx
 
+import fusewright
 from fusewright.aot import trace_inference
 from fusewright.aot.accumulation import accumulate_in_place
 from fusewright.aot.common_subexpressions import merge_common_subexpressions
@@ -141,6 +142,14 @@ def test_results_keep_memory_of_their_own() -> None:
     assert remove_no_operations(graph) == 0
     graph = traced(lambda x: x.clone().view(-1), torch.randn(2, 2))
     assert remove_no_operations(graph) == 0
+
+
+def test_complex_one_is_no_neutral_element() -> None:
+    infinite = torch.tensor([complex("inf+1j")])
+    for program in (lambda z: (z * 1).real, lambda z: (z / 1).imag, lambda z: (z**1 + z).real):
+        compiled = fusewright.compile(program, options={"strict": True})
+        torch.testing.assert_close(compiled(infinite), program(infinite), equal_nan=True)
+    assert remove_no_operations(traced(lambda z: (z / 1) + z, infinite)) == 0
 
 
 def test_equal_results_keep_memory_of_their_own() -> None:

@@ -7,7 +7,8 @@
 
 The result must have the type, the layout and the device of the argument, and the argument must not
 be returned in its place where it is an input or is returned already, since results have memory of
-their own. `x + 0` stays: it turns -0.0 into 0.0.
+their own. `x + 0` stays: it turns -0.0 into 0.0. So does `z / 1` of complex numbers: one is 1+0j,
+and an infinite part times its 0 is NaN.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ def _is_neutral(node: fx.Node) -> bool:
         case Neutral.ANY:
             return True
         case Neutral.ONE:
-            return len(node.args) == 2 and node.args[1] in (1, 1.0) and not node.kwargs
+            is_one = len(node.args) == 2 and node.args[1] in (1, 1.0) and not node.kwargs
+            return is_one and not node.meta["val"].dtype.is_complex
         case Neutral.ZEROS:
             return not any(node.args[1])  # type: ignore[arg-type]
         case _:
