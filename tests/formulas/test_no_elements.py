@@ -38,3 +38,14 @@ def test_gradients_of_what_a_mask_selects(name: str) -> None:
             result.sum().backward()
             results.append((result, x.grad))
         torch.testing.assert_close(*results[::-1], equal_nan=True)
+
+
+@pytest.mark.parametrize("order", [-1.5, 2.0, float("inf")])
+def test_norms_along_a_dimension_that_has_elements(order: float) -> None:
+    """Of a tensor that has none: only a dimension of size 0 has no norm of each order."""
+    x = torch.zeros(1, 0, 2)
+    compiled = fusewright.compile(torch.linalg.vector_norm, options={"strict": True})
+    for dims in (0, 2, (0, 2)):
+        torch.testing.assert_close(
+            compiled(x, order, dims), torch.linalg.vector_norm(x, order, dims)
+        )

@@ -660,7 +660,8 @@ def promise(recorder: Recorder, condition: torch.SymBool) -> None:
         ) if node.facts.is_of_data(symbol):
             node.facts.assume(node.condition)
         case Relation() as relation:
-            holds = symbolic_int(node.facts, indicator_index(relation))
+            # Twice: what is assumed to be 1 is 1 wherever it is met, also in the check of that.
+            holds = symbolic_int(node.facts, 2 * indicator_index(relation))
             message = f"{relation} does not hold"
             recorder.record_call(aten._assert_scalar.default, (holds, message), {}, None)
             node.facts.assume(relation)

@@ -225,6 +225,7 @@ class GraphBuilder:
         Raises DataDependent and UnsupportedOperator, NeedsConstants where it is symbols that may be
         the cause; whatever else is raised is the program's own mistake.
         """
+        self.facts.of_call = function is not torch_compat.check
         try:
             return self._run(function, arguments, keywords, self.running_on_fakes())
         except DataDependent:
@@ -234,6 +235,8 @@ class GraphBuilder:
         except Exception as error:
             look_for_symbols(self.facts, [*arguments, *keywords.values()], error)
             raise
+        finally:
+            self.facts.of_call = False
 
     def _run(
         self,

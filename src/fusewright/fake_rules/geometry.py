@@ -40,6 +40,14 @@ that is left out has no geometry.
 """
 
 
+def require(condition: Any) -> None:
+    """State a condition on sizes without which an operator's kernel raises. Raises Required where
+    that depends on data, and nobody promised it.
+    """
+    if isinstance(condition, torch.SymBool) and condition.node.depends_on_data():
+        condition.node.expect_true()
+
+
 def contiguous(dtype: torch.dtype, size: Sequence[int]) -> Geometry:
     """Row-major geometry; a dimension of size 0 counts as 1 in the strides, as in torch."""
     facts = facts_of(size)

@@ -16,6 +16,7 @@ from fusewright.fake_rules.geometry import (
     has_memory_format,
     is_channels_last,
     named,
+    require,
     suggests_channels_last,
 )
 
@@ -61,10 +62,25 @@ def total(
     return contiguous(dtype or natural, size)
 
 
+def _extents(x: Tensor, dims: Any) -> list[Any]:
+    """The sizes of the dimensions `dims` that there are; of all where `dims` names none."""
+    if isinstance(dims, int):
+        dims = (dims,)
+    rank = x.dim()
+    return [x.shape[dim] for dim in dims or range(rank) if -rank <= dim < rank]
+
+
+def has_elements(x: Tensor, dims: Any = None) -> bool:
+    """Whether there is something to choose along each of the dimensions `dims`, or in all."""
+    for extent in _extents(x, dims):
+        require(extent >= 1)
+    return x.numel() != 0
+
+
 def extreme(x: Tensor, dim: Any = (), keepdim: bool = False) -> Geometry | None:
     """amax, amin; empty reductions are left to torch, which refuses them."""
     size = _reduced_size(x, dim, keepdim)
-    return None if size is None or x.numel() == 0 else contiguous(x.dtype, size)
+    return None if size is None or not has_elements(x, dim) else contiguous(x.dtype, size)
 
 
 def truth(x: Tensor, dim: Any = None, keepdim: bool = False) -> Geometry | None:
@@ -76,8 +92,9 @@ def truth(x: Tensor, dim: Any = None, keepdim: bool = False) -> Geometry | None:
 def position(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Geometry | None:
     """argmax, argmin: int64 indices; empty ones and bool are left to torch, which refuses them."""
     size = _reduced_size(x, dim, keepdim)
-    is_refused = x.numel() == 0 or x.dtype is torch.bool
-    return None if size is None or is_refused else contiguous(torch.int64, size)
+    if size is None or x.dtype is torch.bool or not has_elements(x, dim):
+        return None
+    return contiguous(torch.int64, size)
 
 
 def extreme_with_position(
@@ -85,7 +102,7 @@ def extreme_with_position(
 ) -> tuple[Geometry, Geometry] | None:
     """max.dim, min.dim: values and their int64 indices."""
     size = _reduced_size(x, dim, keepdim)
-    if size is None or x.numel() == 0:
+    if size is None or not has_elements(x, dim):
         return None
     return contiguous(x.dtype, size), contiguous(torch.int64, size)
 
@@ -101,14 +118,16 @@ def variance(
 def vector_norm(
     x: Tensor, order: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
 ) -> Geometry | None:
-    """linalg_vector_norm of floating tensors that have elements, or by an order that nothing has a
-    norm of as well.
+    """linalg_vector_norm of floating tensors that have elements along its dimensions, or by an
+    order that nothing has a norm of as well.
     """
     if dtype is not None or not x.dtype.is_floating_point or not isinstance(order, int | float):
         return None
     size = _reduced_size(x, dim, keepdim)
-    is_defined = 0 <= order < math.inf or x.numel() > 0
-    return contiguous(x.dtype, size) if size is not None and is_defined else None
+    if size is None:
+        return None
+    is_defined = 0 <= order < math.inf or x.numel() > 0 or 0 not in _extents(x, dim)
+    return contiguous(x.dtype, size) if is_defined else None
 
 
 def loss_of_logits(

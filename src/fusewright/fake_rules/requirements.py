@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fusewright.fake_rules.reductions import has_elements
 from fusewright.fake_rules.views import VIEW_RULES, ViewGeometry
 
 aten = torch.ops.aten
@@ -107,7 +108,14 @@ def _part_within_storage(x: Tensor, source: Tensor, *geometry: Any, **keywords: 
 
 def _has_elements(x: Tensor) -> bool:
     """On a GPU, no size is known to be 0; on the CPU eager is asked, whose words are better."""
+    has_elements(x)
     return x.device.type == "cpu" or not any(type(n) is int and n == 0 for n in x.shape)
+
+
+def _has_extremes(x: Tensor, *, dim: int | None = None, keepdim: bool = False) -> bool:
+    """As `_has_elements`, along a dimension: eager is asked."""
+    has_elements(x, dim)
+    return True
 
 
 REQUIREMENTS: dict[Any, Requirement] = {
@@ -126,5 +134,6 @@ REQUIREMENTS: dict[Any, Requirement] = {
     aten._unsafe_index.Tensor: _has_samples,
     aten.min.default: _has_elements,
     aten.max.default: _has_elements,
+    aten.aminmax.default: _has_extremes,
 }
 """Requirements by operator that writes to none of its arguments; the same hold in place."""

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fusewright.errors import DataDependent
-from fusewright.fake_rules.geometry import contiguous, facts_of, known_equal, named
+from fusewright.fake_rules.geometry import contiguous, facts_of, known_equal, named, require
 from fusewright.ir.index import product
 from fusewright.ir.relations import below, equal
 from fusewright.records import record
@@ -87,7 +87,9 @@ def complete_size(size: list[int], count: int) -> list[int] | None:
         math.prod(rest) if facts is None else symbolic_int(facts, product(map(index_of, rest)))
     )
     if not unknown:
+        require(known_count == count)
         return size if known_equal(known_count, count) or known_count == count else None
+    require(count % known_count == 0)
     if known_count == 0 or count % known_count != 0:
         return None
     size[unknown[0]] = count // known_count
@@ -218,7 +220,9 @@ def selected(x: Tensor, dim: int, index: int) -> ViewGeometry | None:
     if not size or axis is None:
         return None
     from_end = is_negative(index)
-    if not (-size[axis] <= index if from_end else index < size[axis]):
+    exists = -size[axis] <= index if from_end else index < size[axis]
+    require(exists)
+    if not exists:
         return None
     start = index + size[axis] if from_end else index
     offset = offset + start * stride[axis]
@@ -330,7 +334,10 @@ def unfolded(x: Tensor, dim: int, window: int, step: int) -> ViewGeometry | None
     """unfold: windows of a dimension, whose elements are the last dimension."""
     size, stride, offset = _whole(x)
     axis = _axis(dim, x.dim())
-    if not size or axis is None or not (window >= 0 and window <= size[axis] and step > 0):
+    if not size or axis is None:
+        return None
+    require(window <= size[axis])
+    if not (window >= 0 and window <= size[axis] and step > 0):
         return None
     size.append(window)
     stride.append(stride[axis])

@@ -17,6 +17,7 @@ from fusewright.ir.index import (
     IndexLike,
     LoopSymbol,
     RealSymbol,
+    SizeSymbol,
     Symbol,
     as_index,
     contiguous_strides,
@@ -396,6 +397,9 @@ class ProgramBuilder:
             self._check(symbol.index - symbol.lower, f"below {symbol.lower}")
         if symbol.upper is not None:
             self._check(symbol.upper - symbol.index, f"above {symbol.upper}")
+        if isinstance(symbol, SizeSymbol) and symbol.multiple != 1:
+            of_any_size = SizeSymbol(symbol.name, symbol.lower, symbol.upper).index
+            self._check(-(of_any_size % symbol.multiple), f"no multiple of {symbol.multiple}")
 
     def _check(self, number: Index, excluded: str) -> None:
         message = f"a number found in data is {excluded}: the program promised that it is not"

@@ -68,6 +68,11 @@ class ShapeFacts:
         matter: one that depends on data counts as larger then.
         """
 
+        self.of_call = False
+        """Set while a call of the program runs on fakes: what its operators expect of sizes that
+        depend on data is required of the program.
+        """
+
         self.version = 0
         """Counts the replacements of symbols: what was resolved since the last is so still."""
 

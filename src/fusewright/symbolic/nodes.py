@@ -448,13 +448,13 @@ class ConditionNode(SymbolicNode):
 
         Required: it is an operator that asks, and nobody promised.
         """
+        if (self.facts.of_layout or self.facts.of_call) and self.depends_on_data():
+            raise Required(torch.SymBool(self))
         holds: bool | None
         try:
             holds = self.facts.decide(self.condition)
         except DataDependent:
             holds = None
-        if holds is not True and self.facts.of_layout and self.depends_on_data():
-            raise Required(torch.SymBool(self))
         if holds is None:
             self.facts.assume(self.condition)
         return holds is not False
