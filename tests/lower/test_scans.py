@@ -113,3 +113,12 @@ def test_nucleus_sampling_s_mask_is_one_kernel() -> None:
     result = lowered(lambda x: x.softmax(-1).cumsum(-1) - x.softmax(-1) < 0.9, torch.randn(4, 50))
     steps = schedule(result.program, CompileContext()).works
     assert [type(step) for step in steps] == [Group]
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+def test_products_of_small_numbers_do_not_vanish_behind_an_infinite_one(dim: int) -> None:
+    """An infinite product stays so: of two numbers of bfloat16, the product may be 0 in float32."""
+    row = torch.tensor([2.0, torch.inf, 1.0, *[3e-38] * 13], dtype=torch.bfloat16)
+    x = row.expand(16, 16).contiguous() if dim else row[:, None].expand(16, 16).contiguous()
+    result = fusewright.compile(lambda x: x.cumprod(dim), options={"strict": True})(x)
+    assert torch.equal(result, x.cumprod(dim))

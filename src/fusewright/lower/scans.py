@@ -37,7 +37,8 @@ def running(call: Call, x: Box, dim: int, *, dtype: Any = None) -> Any:
     along = dimension(dim, x.rank)
     if not _is_worth_it(call, x, along):
         return NotImplemented
-    gathered = _gathered_type(held, x.device)
+    kind = KINDS[call.operator]
+    gathered = _gathered_type(held, x.device, kind)
 
     def element(at: Position) -> Scalar:
         value = call.raw(x, at)
@@ -45,7 +46,7 @@ def running(call: Call, x: Box, dim: int, *, dtype: Any = None) -> Any:
             value = value.cast(held)
         return value.cast(gathered)
 
-    return call.scan(KINDS[call.operator], along, element)
+    return call.scan(kind, along, element)
 
 
 @rule("aten.cummax.default", "aten.cummin.default")
@@ -74,11 +75,15 @@ def running_extreme(call: Call, x: Box, dim: int) -> Any:
     return extreme, call.scan("max", along, place, 1)
 
 
-def _gathered_type(held: DType, device: str) -> DType:
-    """The type in which eager's kernels gather what is held in this one."""
+def _gathered_type(held: DType, device: str, kind: str) -> DType:
+    """The type in which eager's kernels gather what is held in this one; for products one in which
+    those of a few elements neither vanish nor overflow, since they are multiplied by what came
+    before, which may be infinite.
+    """
     if held.is_integer:
         return DType.I64 if held is DType.I64 else DType.I32
-    return DType.F64 if held is DType.F32 and device == "cpu" else held.compute
+    is_wide = held is DType.F32 or (held is DType.BF16 and kind == "prod")
+    return DType.F64 if is_wide and device == "cpu" else held.compute
 
 
 def _is_worth_it(call: Call, x: Box, along: int) -> bool:
