@@ -29,6 +29,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 
 from fusewright.ir.chunks import Chunks, near_count
+from fusewright.ir.contiguity import rows_lie_across
 from fusewright.ir.group import Group, Local, Reduce, Stage, Store, action_roots
 from fusewright.ir.index import Index, LoopSymbol, Symbol, contiguous_strides, integer
 from fusewright.ir.limits import Limits
@@ -37,7 +38,7 @@ from fusewright.ir.neutral import NEUTRAL_ELEMENTS
 from fusewright.ir.program import Buffer, Layout
 from fusewright.ir.raising import value_may_raise
 from fusewright.ir.value import Expressions, Load, Value, postorder
-from fusewright.kernels.analysis import SizeHints, loaded_in, rows_of, stored_in
+from fusewright.kernels.analysis import SizeHints, extent_hint, loaded_in, rows_of, stored_in
 from fusewright.kernels.language import Implementation, Write
 from fusewright.records import record, replace
 
@@ -304,14 +305,14 @@ def _moved_back(group: Group) -> bool:
 
 
 def is_across(group: Group) -> bool:
-    """Whether rows lie across memory: its elements are next to each other along an outer loop."""
-    loads = [value for value in _values(group.stages) if isinstance(value, Load)]
-    inner = {symbol for stage in group.stages for symbol in stage.inner}
-
-    def contiguous(loops: Iterable[Symbol]) -> int:
-        return sum(any(load.index.stride(symbol) == 1 for symbol in loops) for load in loads)
-
-    return contiguous(group.outer) > contiguous(inner)
+    """Whether the rows of a group lie across memory."""
+    loads = [
+        (value.index, stage.inner)
+        for stage in group.stages
+        for value in _values([stage])
+        if isinstance(value, Load)
+    ]
+    return rows_lie_across(loads, group.outer, extent_hint)
 
 
 def _size(extent: Index) -> int:

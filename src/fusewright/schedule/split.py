@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fusewright.ir.chunks import Chunks, near_count
+from fusewright.ir.contiguity import rows_lie_across
 from fusewright.ir.index import Index, LoopSymbol, contiguous_strides, extent, integer, product
 from fusewright.ir.limits import Limits
 from fusewright.ir.neutral import NEUTRAL_ELEMENTS
@@ -98,26 +99,20 @@ def chunks_of(statement: ComputedBuffer, body: Reduction, analysis: Analysis) ->
 
 
 def lanes_of(body: Reduction, limits: Limits, analysis: Analysis) -> int:
-    """Neighbouring results that are computed together: where more elements of loads are contiguous
-    along them than along what is reduced.
+    """Neighbouring results that are computed together: more than one where what is reduced lies
+    across memory.
     """
     if limits.lanes == 1:
         return 1
     indices = [load.index for load in analysis.loads(body.value)]
-    every = (*body.loops, *body.reduction_loops)
-
-    def contiguous(loops: tuple[LoopSymbol, ...]) -> tuple[int, LoopSymbol | None]:
-        """Elements of loads that are contiguous along one of the loops, and the first of those."""
-        elements, along = 0, None
-        for symbol in loops:
-            for index in indices:
-                if analysis.stride(index, symbol) == 1:
-                    elements += analysis.points(s.extent for s in every if s in index.free())
-                    along = along or symbol
-        return elements, along
-
-    across, along = contiguous(body.loops)
-    if along is None or contiguous(body.reduction_loops)[0] >= limits.across_share * across:
+    along = next(
+        (loop for loop in body.loops for index in indices if analysis.stride(index, loop) == 1),
+        None,
+    )
+    rows = [(index, body.reduction_loops) for index in indices]
+    if along is None or not rows_lie_across(
+        rows, body.loops, lambda loop: analysis.hint(loop.extent), limits.across_share
+    ):
         return 1
     return max(1, min(limits.lanes, analysis.hint(along.extent)))
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from math import prod
 
+from fusewright.ir.contiguity import rows_lie_across
 from fusewright.ir.group import Group, Stage
 from fusewright.ir.index import (
     Index,
@@ -332,23 +333,11 @@ def _unit_loops(group: Group) -> set[Symbol]:
 
 
 def _contiguous_along_outer(group: Group) -> bool:
-    """Whether a tile should be as wide along an outer loop as along the rows: memory is contiguous
-    along it for more than an `ACROSS_SHARE`th of the elements; such a tile reads the others well,
-    too.
+    """Whether a tile should be as wide along an outer loop as along the rows: it reads the elements
+    that lie along the rows well, too, so that an `ACROSS_SHARE`th of them is enough.
     """
-    along_outer = along_inner = 0
-    for stage in group.stages:
-        if not stage.inner:
-            continue
-        for index in _indices(stage):
-            free = index.free()
-            visited = prod(extent_hint(s) for s in (*group.outer, *stage.inner) if s in free)
-            if any(index.stride(symbol) == 1 for symbol in stage.inner):
-                along_inner += visited
-            crosses = any(index.stride(symbol) not in (0, None) for symbol in stage.inner)
-            if crosses and any(index.stride(symbol) == 1 for symbol in group.outer):
-                along_outer += visited
-    return ACROSS_SHARE * along_outer > along_inner
+    accesses = [(index, stage.inner) for stage in group.stages for index in _indices(stage)]
+    return rows_lie_across(accesses, group.outer, extent_hint, ACROSS_SHARE)
 
 
 def is_wide(group: Group) -> bool:
