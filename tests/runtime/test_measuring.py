@@ -14,6 +14,7 @@ import torch
 import fusewright
 from fusewright.runtime.compiled import CompiledGraph
 from fusewright.runtime.measuring import Input
+from tests.threads import with_threads
 
 TABLE = torch.randn(64, 64).double()
 
@@ -61,6 +62,59 @@ def test_each_kernel_and_call_has_a_row(path: Path) -> None:
     times = [float(row[1]) for row in rows.values()]
     whole = re.search(r"calls: ([\d.]+) ms, .* take ([\d.]+) ms", done.stdout.splitlines()[-1])
     assert whole and float(whole[2]) == pytest.approx(sum(times) / 1e3, abs=0.002)
+
+
+def paths_of(function: Any, *arguments: Any, **options: Any) -> list[Path]:
+    """The modules of a function's graphs, backward halves too."""
+    compiled = fusewright.compile(function, options={"strict": True, **options})
+    result = compiled(*arguments)
+    result = result[0] if isinstance(result, tuple) else result
+    paths = []
+    if result.requires_grad:
+        result.sum().backward()
+    for compilation in fusewright.compilations(compiled):
+        graph = compilation.compiled
+        assert isinstance(graph, CompiledGraph)
+        backward = graph.training.backward if graph.training is not None else None
+        paths += [half.path for half in (graph, backward) if half is not None]
+    return paths
+
+
+def launched(path: Path) -> list[str]:
+    """The kernels that `python FILE` times."""
+    done = run(path)
+    assert done.returncode == 0, done.stderr
+    return [line.split()[0] for line in done.stdout.splitlines()[1:-1] if line.startswith("cpu_")]
+
+
+def test_halves_of_a_training_graph() -> None:
+    layers = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh(), torch.nn.LayerNorm(8))
+    paths = paths_of(layers, torch.randn(4, 8))
+    assert len(paths) == 2 and all(map(launched, paths))
+
+
+def test_choices_and_conditions() -> None:
+    def conditional(x: torch.Tensor) -> torch.Tensor:
+        return torch.cond(x.sum() > 0, lambda v: v.sum(-1) * 2, lambda v: v.amax(-1), (x,))
+
+    with with_threads(2):  # With one there is nothing to choose.
+        (path,) = paths_of(conditional, torch.ones(3, 8192), multi_kernel_cache=False)
+    assert "runtime.Choice(" in path.read_text()
+    kernels = launched(path)
+    assert any("sum_gt" in name for name in kernels) and len(kernels) >= 2
+
+
+def test_modules_that_only_their_program_calls() -> None:
+    with torch.no_grad():
+        convolution = torch.nn.Conv2d(3, 4, 3).eval()
+        (frozen,) = paths_of(convolution, torch.randn(1, 3, 8, 8), freeze=True)
+    (recurrent, _) = paths_of(torch.nn.LSTM(4, 4), torch.randn(3, 2, 4))
+    for path, words in (
+        (frozen, "this module takes what only its program makes: a packed weight"),
+        (recurrent, "this module needs the constant lstm_layer"),
+    ):
+        done = run(path)
+        assert done.returncode == 1 and done.stderr.startswith(words), done.stderr
 
 
 def test_a_size_it_has_not_is_refused(path: Path) -> None:

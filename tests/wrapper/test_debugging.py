@@ -10,12 +10,14 @@ from typing import Any
 
 import pytest
 import torch
+from torch._higher_order_ops import scan
 
 import fusewright
 from fusewright.capture.directives import disable
 from fusewright.config import TARGETS
 from fusewright.errors import NanFound
 from fusewright.runtime.compiled import CompiledGraph
+from tests.threads import with_threads
 
 targets = pytest.mark.parametrize("target", TARGETS)
 
@@ -236,3 +238,68 @@ def test_an_eager_part_is_not_told_of(capsys: pytest.CaptureFixture[str]) -> Non
     made(torch.ones(3))
     printed = capsys.readouterr().out
     assert "cos" not in printed and "add" in printed
+
+
+@targets
+@pytest.mark.parametrize("way", ["on", "0", "1"])
+def test_choices_are_told_of(target: str, way: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A choice by its own name, whichever alternative runs; once it is made, or forced, the kernels
+    of the alternative.
+    """
+    options = {"debug_printer": "print", "multi_kernel": way, "multi_kernel_cache": False}
+    made = compiled(lambda x: x.sum(-1) * 2, target, **options)
+    x = torch.randn(3, 8192)
+    for _ in range(2):
+        with with_threads(2):  # With one there is nothing to choose.
+            torch.testing.assert_close(made(x), x.sum(-1) * 2, rtol=1e-4, atol=1e-4)
+        printed = capsys.readouterr().out
+        record = graph_of(made).record
+        launched = [launch.kernel for launch in record.launches]
+        names = [choice.name for choice in record.choices] if way == "on" else launched
+        assert names, record
+        for name in names:
+            assert f"before {name}\n" in printed and f"after {name}\n" in printed
+        assert "float32, 3, on cpu" in printed
+    assert (way == "1") == any("split" in name for name in names)
+
+
+def stepping(x: torch.Tensor, w: torch.Tensor) -> Any:
+    return scan(lambda c, a: (torch.tanh(c @ w + a), c.sum()), x.new_zeros(x.shape[1:]), x)
+
+
+@targets
+def test_each_step_of_a_loop_is_told_of(target: str, capsys: pytest.CaptureFixture[str]) -> None:
+    made = compiled(stepping, target, debug_printer="kernel_names")
+    x, w = torch.randn(3, 4), torch.randn(4, 4)
+    with torch.no_grad():
+        same(made(x, w), stepping(x, w))
+    printed = capsys.readouterr().out
+    assert "launch scan_step\n" in printed
+    assert printed.count("launch cpu_mm_add_tanh") == 3
+
+
+def test_packages_tell_of_their_kernels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def function(x: torch.Tensor, w: torch.Tensor) -> Any:
+        y = torch.cond(x.sum() > 0, lambda v: v.exp(), lambda v: v.sin(), (x,))
+        return program(y, w)
+
+    path = fusewright.aot_compile(
+        function, inputs(), None, tmp_path / "p", options={"debug_printer": "print"}
+    )
+    package = fusewright.load(path)
+    capsys.readouterr()
+    same(package(*inputs()), function(*inputs()))
+    printed = capsys.readouterr().out
+    assert printed.startswith("graph inputs\n") and "after aten.sort.default\n" in printed
+    assert "before cpu_exp" in printed or "before cpu_sin" in printed
+    assert f"  {__file__}:" in printed and "z = y.log() / x.shape[0]" in printed
+
+
+def test_packages_find_nan(tmp_path: Path) -> None:
+    path = fusewright.aot_compile(
+        lambda x: x.log().sum(), (torch.ones(3),), None, tmp_path / "p", options={"check_nan": True}
+    )
+    package = fusewright.load(path)
+    assert package(torch.ones(3)) == 0
+    with pytest.raises(NanFound, match=r"x\.log\(\)"):
+        package(-torch.ones(3))

@@ -62,10 +62,10 @@ def constant(namespace: Mapping[str, object], name: str, kind: Input | None = No
     """
     constants = namespace.get(CONSTANTS)
     if not isinstance(constants, Mapping):
-        if kind is not None and namespace["__name__"] == "__main__":
+        is_measured = namespace["__name__"] == "__main__"
+        if kind is not None and is_measured:
             return kind.random({})
-        raise RuntimeError(
-            f"this module needs the constant {name}, whose data was not stored with the source"
-        )
+        words = f"this module needs the constant {name}, whose data was not stored with the source"
+        raise SystemExit(words) if is_measured else RuntimeError(words)
     constant: torch.Tensor = constants[name]
     return constant

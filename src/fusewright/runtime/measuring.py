@@ -62,15 +62,21 @@ class Input:
         return tensor.random_(0, 2)
 
 
+ONLY_THE_PROGRAM: Final = (
+    "this module takes what only its program makes: a packed weight, or what a call of its forward "
+    "half keeps"
+)
+
+
 @record
 class OpaqueInput:
-    """An opaque value among a module's inputs: what a call of a forward graph kept for it."""
+    """An opaque value among a module's inputs: what a call of a forward graph kept for it, or a
+    weight that oneDNN has packed.
+    """
 
     def random(self, sizes: Mapping[str, int]) -> torch.Tensor:
-        """Raises RuntimeError: only that call can make one."""
-        raise RuntimeError(
-            "this module takes what a call of its forward half keeps, and nothing else makes that"
-        )
+        """Raises RuntimeError: no random value can stand for it."""
+        raise RuntimeError(ONLY_THE_PROGRAM)
 
 
 @record(frozen=False)
@@ -96,10 +102,12 @@ def measure(
 
     `kernels`: names of each kernel's tensor arguments, by its own; `calls`: variables that hold
     library calls. The command line may say what symbolic sizes are. SystemExit: it says something
-    else.
+    else, or the module cannot be called on random inputs.
     """
-    measured = time_module(module, inputs, kernels, calls, _sizes(inputs, sys.argv[1:]))
-    _report(measured, kernels)
+    if any(isinstance(specification, OpaqueInput) for specification in inputs):
+        raise SystemExit(ONLY_THE_PROGRAM)
+    sizes = _sizes(inputs, sys.argv[1:])
+    _report(time_module(module, inputs, kernels, calls, sizes), kernels)
 
 
 @record(kw_only=True)
