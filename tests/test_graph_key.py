@@ -20,7 +20,11 @@ from fusewright.config import ALLOWED, Options
 from fusewright.context import CompileContext
 from fusewright.errors import Location
 from fusewright.graph_key import META_READ, NotKept, differences, key_of
+from fusewright.ir.index import Index, RealSymbol
+from fusewright.ir.relations import at_least, equal, not_equal
 from fusewright.records import replace
+from fusewright.symbolic.facts import ShapeFacts
+from fusewright.symbolic.relations import RealRelation
 
 SOURCE = Path(fusewright.__file__).parent
 STAGES = ("lower", "schedule", "kernels", "wrapper", "generation.py")
@@ -292,3 +296,60 @@ def test_a_difference_is_said_in_words() -> None:
     assert "the sizes and types of its tensors" in said
     assert "options (kernel_target: auto, now scalar)" in said
     assert "the processor (name: " in said
+
+
+# -- Sizes that vary -------------------------------------------------------------------------------
+
+
+def facts_with(change: Callable[[ShapeFacts, Index, Index, RealSymbol], object]) -> str:
+    """The text of facts about two sizes and a real number, after a change."""
+    facts = ShapeFacts()
+    first, second = facts.size(8), facts.size(6)
+    real = facts.real(1.5)
+    change(facts, first, second, real)
+    return facts.text(
+        {*facts.resolve(first).free(), *facts.resolve(second).free(), *first.free(), real}
+    )
+
+
+CHANGES: dict[str, Callable[[ShapeFacts, Index, Index, RealSymbol], object]] = {
+    "nothing": lambda facts, a, b, f: None,
+    "another size seen": lambda facts, a, b, f: facts.hints.update(s0=9),
+    "a bound": lambda facts, a, b, f: facts.assume(at_least(a, 3)),
+    "a divisor": lambda facts, a, b, f: facts.assume(equal(a % 4, 0)),
+    "one size by the other": lambda facts, a, b, f: facts.assume(equal(a, b + 2)),
+    "a number": lambda facts, a, b, f: facts.assume(equal(a, 8)),
+    "a relation": lambda facts, a, b, f: facts.assume(at_least(a, b)),
+    "another relation": lambda facts, a, b, f: facts.assume(not_equal(a, b)),
+    "a relation of products": lambda facts, a, b, f: facts.assume(at_least(a * b, 12)),
+    "a real number": lambda facts, a, b, f: facts.assume(RealRelation("is", f, 1.5)),
+    "a further size": lambda facts, a, b, f: facts.size(4),
+    "the guards are made": lambda facts, a, b, f: setattr(facts, "is_closed", True),
+    "a question of layouts": lambda facts, a, b, f: setattr(facts, "of_layout", True),
+    "sums of data": lambda facts, a, b, f: facts.assume(
+        equal(facts.unknown_size() + facts.unknown_size(), a)
+    ),
+    "sizes of data": lambda facts, a, b, f: (facts.unknown_size(), facts.unknown_size()),
+}
+
+
+def test_all_that_is_known_of_sizes_is_in_their_text() -> None:
+    texts = {name: facts_with(change) for name, change in CHANGES.items()}
+    assert texts == {name: facts_with(change) for name, change in CHANGES.items()}
+    assert len(set(texts.values())) == len(CHANGES), texts
+
+
+def test_assumptions_are_made_again() -> None:
+    relations = [
+        lambda a, b: at_least(a, 3), lambda a, b: equal(a % 2, 0), lambda a, b: equal(a, b * 2),
+        lambda a, b: not_equal(b, 5),
+    ]  # fmt: skip
+    first, second = ShapeFacts(lambda: Location("a.py", 1)), ShapeFacts()
+    sizes = [(facts.size(8), facts.size(4)) for facts in (first, second)]
+    for relation in relations:
+        first.assume(relation(*sizes[0]))
+    second.assume_again(first.assumptions)
+    assert second.assumptions == first.assumptions
+    symbols = [*sizes[0][0].free(), *sizes[0][1].free()]
+    assert second.text(symbols) == first.text(symbols)
+    assert second.where() is None

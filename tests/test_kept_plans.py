@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 import fusewright
-from fusewright import kept_plans, pipeline
+from fusewright import generation, kept_plans, pipeline
 from fusewright.context import CompileContext
 from fusewright.ir.text import print_schedule
 from fusewright.packages import caches
@@ -173,6 +173,120 @@ def test_other_weights_of_the_same_module_use_one_plan() -> None:
         assert (outcomes(records) == [kept_plans.FOUND]) == (number > 0)
 
 
+# -- Sizes that vary -------------------------------------------------------------------------------
+
+
+def rows(x: torch.Tensor) -> torch.Tensor:
+    return nn.functional.layer_norm(x, (6,)).sigmoid()
+
+
+def halves(x: torch.Tensor) -> torch.Tensor:
+    first, second = x.chunk(2)
+    return first * second
+
+
+def flattened(x: torch.Tensor) -> torch.Tensor:
+    return x.t().reshape(-1).view(2, -1).sum(0)
+
+
+def joined(x: torch.Tensor) -> torch.Tensor:
+    return torch.cat((x, x[1:], x.new_zeros(3, 6))).softmax(0) @ WEIGHT.t()
+
+
+def chosen(x: torch.Tensor) -> torch.Tensor:
+    return x[x[:, 0] > 0].cumsum(0)
+
+
+def attention(x: torch.Tensor) -> torch.Tensor:
+    y = x.expand(2, *x.shape)
+    return nn.functional.scaled_dot_product_attention(y, y, y, is_causal=True)
+
+
+DYNAMIC = (rows, halves, flattened, joined, chosen, attention)
+
+
+@pytest.mark.parametrize("program", DYNAMIC, ids=lambda program: program.__name__)
+def test_sizes_that_vary(program: Program) -> None:
+    told = []
+    for number in range(2):
+        function = fusewright.compile(program, dynamic=True, options={"strict": True})
+        for count in (4, 10, 2, 6):
+            x = torch.linspace(-1, 2, 6 * count).reshape(count, 6)
+            torch.testing.assert_close(function(x), program(x))
+        history = fusewright.explain(function).history
+        assert history is not None
+        guards = [(guard.kind, guard.expression, guard.expected) for guard in history.guards]
+        records = [record for each in history.compilations for record in each.records]
+        told.append((guards, [record.schedule.program.sizes for record in records]))
+        if number:
+            assert outcomes(records) == [kept_plans.FOUND] * len(records)
+    assert told[0] == told[1]
+
+
+def real_numbers(x: torch.Tensor, factor: float) -> torch.Tensor:
+    return x * factor + factor**2 if factor < 3 else x.sin()
+
+
+def test_real_numbers_that_vary() -> None:
+    for number in range(2):
+        function = fusewright.compile(real_numbers, dynamic=True, options={"strict": True})
+        for factor in (1.5, 2.5, -3.5, 4.5, -0.0):
+            x = torch.ones(3)
+            torch.testing.assert_close(function(x, factor), real_numbers(x, factor))
+        history = fusewright.explain(function).history
+        assert history is not None
+        several = [graph.kept for graph in history.graphs if graph.launches]
+        assert several and all((kept == kept_plans.FOUND) == bool(number) for kept in several)
+
+
+def test_training_for_any_size() -> None:
+    found = []
+    torch.manual_seed(0)
+    for _ in range(2):
+        function = fusewright.compile(rows, dynamic=True, options={"strict": True})
+        for count in (4, 9):
+            x = torch.randn(count, 6, dtype=torch.float64, requires_grad=True)
+            torch.testing.assert_close(
+                torch.autograd.grad(function(x).square().sum(), x),
+                torch.autograd.grad(rows(x).square().sum(), x),
+            )
+        history = fusewright.explain(function).history
+        assert history is not None
+        records = [record for each in history.compilations for record in each.records]
+        found.append(outcomes(records))
+    assert found[1] == [kept_plans.FOUND] * len(found[0])
+
+
+def test_assumptions_of_stages_are_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted ones: lowering asks whether the first size is more than 3, and not equal to 7."""
+    real = generation.lower
+
+    def asking(graph: Any, *given: Any, **options: Any) -> Any:
+        size = graph.placeholders[-1].meta["val"].shape[0]
+        assert (size > 3) and (size != 7)
+        return real(graph, *given, **options)
+
+    monkeypatch.setattr(generation, "lower", asking)
+    guards = []
+    for _ in range(2):
+        function = fusewright.compile(rows, dynamic=True, options={"strict": True})
+        function(torch.ones(5, 6))
+        history = fusewright.explain(function).history
+        assert history is not None
+        guards.append({(guard.kind, guard.expression, guard.expected) for guard in history.guards})
+        (graph,) = history.graphs
+    assert graph.kept == kept_plans.FOUND
+    assert guards[0] == guards[1]
+    monkeypatch.setattr(generation, "lower", real)
+    before = len(kept_plans.PLANS.keys_on_disk())
+    for count in (3, 7):  # The guards refuse these, so that each is compiled anew.
+        torch.testing.assert_close(function(torch.ones(count, 6)), rows(torch.ones(count, 6)))
+    assert len(kept_plans.PLANS.keys_on_disk()) > before
+
+
+# -- What else decides -----------------------------------------------------------------------------
+
+
 def test_frozen_weights_are_those_of_the_program() -> None:
     torch.manual_seed(0)
     results = []
@@ -226,16 +340,6 @@ def test_a_condition_of_data_is_not_kept() -> None:
         result, records = compiled(branches, input_tensor())
         torch.testing.assert_close(result, branches(input_tensor()))
         assert records[0].kept.startswith("not kept: it calls")
-
-
-def test_sizes_that_vary_are_not_kept() -> None:
-    for _ in range(2):
-        function = fusewright.compile(layer_norm, dynamic=True, options={"strict": True})
-        for rows in (4, 7):
-            x = torch.ones(rows, 6)
-            torch.testing.assert_close(function(x), layer_norm(x))
-        history = fusewright.explain(function).history
-        assert history is not None and "plan on disk: not kept: its sizes vary" in str(history)
 
 
 @pytest.mark.parametrize(

@@ -23,12 +23,16 @@ from torch import fx
 from fusewright import __version__
 from fusewright.config import FRONT_END_OPTIONS, Options
 from fusewright.context import CompileContext
+from fusewright.ir.index import Symbol
 from fusewright.opaque import Opaque
 from fusewright.records import record
 from fusewright.runtime.kept_files import KeptFiles
 from fusewright.runtime.llvm_engine import cpu_target
 from fusewright.runtime.memory_checks import MemoryChecks
 from fusewright.runtime.processor import this_processor
+from fusewright.symbolic.facts import ShapeFacts
+from fusewright.symbolic.nodes import SymbolicNode, free_symbols, index_of
+from fusewright.symbolic.real import with_indices
 from fusewright.torch_compat import OpOverload, declaration_of, is_autocast_on
 
 META_READ: Final = frozenset({"is_released", "location", "module_path", "reads_moved", "val"})
@@ -71,6 +75,8 @@ class GraphKey:
     """
 
     parts: Mapping[str, str]
+    facts: ShapeFacts | None
+    """What is known of the sizes of the graph that vary, if any do."""
 
     @property
     def digest(self) -> str:
@@ -81,6 +87,7 @@ class GraphKey:
 DESCRIPTIONS: Final = {
     "graph": "its operators",
     "layouts": "the sizes and types of its tensors",
+    "sizes": "what is known of sizes that vary, and what they were when compiling",
     "places": "the lines of the program that it comes from",
     "options": "options",
     "modes": "modes",
@@ -103,10 +110,12 @@ def key_of(graph: Any, context: CompileContext, *, is_whole: bool) -> GraphKey:
     }
     place = next(filter(None, (node.meta.get("location") for node in graph.graph.nodes)), None)
     return GraphKey(
+        facts=writer.facts,
         program=_digest(repr((is_whole, _place(place)))),
         parts={
             "graph": _digest("\n".join((repr(role), *writer.rows))),
             "layouts": _digest("\n".join(writer.layouts)),
+            "sizes": writer.sizes(),
             "places": _digest("\n".join(writer.places)),
             "options": _named(options),
             "modes": _named({name: mode() for name, mode in MODES.items()}),
@@ -160,6 +169,8 @@ class _GraphText:
         self.places: list[str] = []
         self._numbers: dict[fx.Node, int] = {}
         self._operators: dict[Any, str] = {}
+        self._symbols: set[Symbol] = set()
+        self.facts: ShapeFacts | None = None
         for node in graph.nodes:
             self._add(node)
 
@@ -173,7 +184,7 @@ class _GraphText:
         flags = bool(meta.get("is_released")), bool(meta.get("reads_moved"))
         row = (node.op, node.name, operator, arguments, tuple(keywords.items()), flags)
         self.rows.append(repr(row))
-        self.layouts.append(_value(meta.get("val")))
+        self.layouts.append(self._value(meta.get("val")))
         self.places.append(repr((_place(meta.get("location")), meta.get("module_path", ""))))
         self._numbers[node] = len(self._numbers)
 
@@ -184,7 +195,59 @@ class _GraphText:
             return f"{type(value).__name__}[{', '.join(map(self._argument, value))}]"
         if isinstance(value, slice):
             return f"slice{self._argument((value.start, value.stop, value.step))}"
-        return _constant(value)
+        return self._constant(value)
+
+    def _constant(self, value: Any) -> str:
+        if isinstance(value, torch.SymInt):
+            return self._size(value)
+        if isinstance(value, torch.SymFloat):
+            return self._real(value)
+        if type(value) not in CONSTANTS:
+            raise NotKept(f"it holds an object of class {type(value).__qualname__}")
+        return f"{type(value).__name__} {value!r}"
+
+    def _size(self, size: torch.SymInt) -> str:
+        """A size that varies, as far as is known by now."""
+        facts = self._facts_of(size)
+        index = index_of(size)
+        self._symbols |= index.free()
+        return f"size {facts.resolve(index).text}"
+
+    def _real(self, number: torch.SymFloat) -> str:
+        """A real number that varies, as far as is known by now."""
+        facts = self._facts_of(number)
+        self._symbols |= free_symbols(number)
+        return f"real {with_indices(number.node.number, facts.resolve)!r}"
+
+    def _facts_of(self, number: torch.SymInt | torch.SymFloat) -> ShapeFacts:
+        node = number.node
+        if not isinstance(node, SymbolicNode):
+            raise NotKept("its sizes are symbols of another front end")
+        if self.facts not in (None, node.facts):
+            raise NotKept("its sizes belong to two programs")
+        self.facts = node.facts
+        return self.facts
+
+    def _value(self, value: Any) -> str:
+        """What a node computes, without its elements."""
+        if isinstance(value, torch.Tensor):
+            if value.device.type not in ("cpu", "meta"):
+                raise NotKept(f"it computes on {value.device.type}")
+            if value.layout is not torch.strided:
+                raise NotKept(f"it holds a tensor of layout {value.layout}")
+            numbers = (*value.shape, *value.stride(), value.storage_offset())
+            shown = [n if type(n) is int else self._constant(n) for n in numbers]
+            bits = value.is_conj(), value.is_neg(), value.requires_grad
+            return repr((str(value.dtype), value.device.type, value.dim(), shown, bits))
+        if isinstance(value, list | tuple):
+            return f"{type(value).__name__}[{', '.join(map(self._value, value))}]"
+        if isinstance(value, Opaque):
+            return "opaque"
+        return self._constant(value)
+
+    def sizes(self) -> str:
+        """A digest of what is known of sizes that vary; empty where none do."""
+        return "" if self.facts is None else _digest(self.facts.text(self._symbols))
 
 
 CONSTANTS: Final = (
@@ -194,12 +257,10 @@ CONSTANTS: Final = (
 """Classes of constants whose `repr` says all of them."""
 
 
-def _constant(value: Any) -> str:
-    if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
-        raise NotKept("its sizes vary")
-    if type(value) not in CONSTANTS:
-        raise NotKept(f"it holds an object of class {type(value).__qualname__}")
-    return f"{type(value).__name__} {value!r}"
+NUMBER_TARGETS: Final = (
+    torch.sym_float, torch.sym_int, torch.sym_max, torch.sym_min, torch.sym_not, torch.sym_ite,
+)  # fmt: skip
+"""Functions of numbers that vary, which are nodes beside operators."""
 
 
 def _operator(node: fx.Node) -> str:
@@ -209,28 +270,11 @@ def _operator(node: fx.Node) -> str:
         return target
     if isinstance(target, OpOverload):
         return declaration_of(target)
+    if target in NUMBER_TARGETS:
+        return f"torch.{target.__name__}"
     if getattr(target, "__module__", "") in ("_operator", "math"):
         return f"{target.__module__}.{target.__qualname__}"
     raise NotKept(f"it calls {getattr(target, '__qualname__', type(target).__qualname__)}")
-
-
-def _value(value: Any) -> str:
-    """What a node computes, without its elements."""
-    if isinstance(value, torch.Tensor):
-        if value.device.type not in ("cpu", "meta"):
-            raise NotKept(f"it computes on {value.device.type}")
-        if value.layout is not torch.strided:
-            raise NotKept(f"it holds a tensor of layout {value.layout}")
-        numbers = (*value.shape, *value.stride(), value.storage_offset())
-        if not all(type(number) is int for number in numbers):
-            raise NotKept("its sizes vary")
-        bits = value.is_conj(), value.is_neg(), value.requires_grad
-        return repr((str(value.dtype), value.device.type, value.dim(), numbers, bits))
-    if isinstance(value, list | tuple):
-        return f"{type(value).__name__}[{', '.join(map(_value, value))}]"
-    if isinstance(value, Opaque):
-        return "opaque"
-    return _constant(value)
 
 
 def _place(location: Any) -> Sequence[object]:

@@ -15,6 +15,7 @@ from functools import cache
 from typing import Any, Final
 
 from fusewright.context import CompileContext, Note
+from fusewright.errors import Location
 from fusewright.graph_key import GraphKey, NotKept, differences, key_of
 from fusewright.ir.group import Schedule
 from fusewright.ir.stored import MalformedRows, NotStored, RecordStorage, records_of
@@ -24,6 +25,9 @@ from fusewright.records import record
 from fusewright.runtime import calling, choices, compiled
 from fusewright.runtime.compiled import Record
 from fusewright.runtime.kept_files import KeptFiles
+from fusewright.symbolic.facts import Assumption
+from fusewright.symbolic.real import Real
+from fusewright.symbolic.relations import RealRelation
 from fusewright.wrapper import emit_module
 
 PLANS: Final = KeptFiles("plans", ".plan")
@@ -60,6 +64,8 @@ class FoundPlan:
 
     scheduled: Callable[[], Schedule]
     notes: tuple[Note, ...]
+    assumptions: tuple[Assumption, ...]
+    """What the stages took sizes that vary to be."""
 
 
 @record(kw_only=True)
@@ -76,11 +82,15 @@ class Search:
     notes_before: int = 0
     """How many notes there were ahead of the stages."""
 
+    assumptions_before: int = 0
+    """How many assumptions about sizes there were."""
+
 
 @cache
 def _storage() -> RecordStorage:
     records = records_of(calling, choices, compiled)
-    return RecordStorage({**records, "Note": Note})
+    others = (Assumption, Location, Note, Real, RealRelation)
+    return RecordStorage({**records, **{cls.__name__: cls for cls in others}})
 
 
 def look_up(graph: Any, context: CompileContext, *, is_whole: bool, has_language: bool) -> Search:
@@ -100,13 +110,27 @@ def _found(graph: Any, context: CompileContext, is_whole: bool) -> Search:
         key = key_of(graph, context, is_whole=is_whole)
     except NotKept as reason_in_graph:
         return Search(outcome=f"not kept: {reason_in_graph}")
+    assumptions_before = 0 if key.facts is None else len(key.facts.assumptions)
     content = PLANS.read(key.digest)
     try:
         found = None if content is None else _read(content)
     except MalformedRows as error:  # Made anew, and written over.
-        return Search(key=key, outcome=f"new: the kept one is damaged: {error}")
+        return Search(
+            key=key,
+            outcome=f"new: the kept one is damaged: {error}",
+            notes_before=notes_before,
+            assumptions_before=assumptions_before,
+        )
+    if found is not None and key.facts is not None:
+        key.facts.assume_again(found.assumptions)
     outcome = FOUND if found is not None else f"new: {_why_missing(key)}"
-    return Search(found=found, key=key, outcome=outcome, notes_before=notes_before)
+    return Search(
+        found=found,
+        key=key,
+        outcome=outcome,
+        notes_before=notes_before,
+        assumptions_before=assumptions_before,
+    )
 
 
 def _why_not_kept(context: CompileContext, has_language: bool) -> str | None:
@@ -140,7 +164,10 @@ def keep(search: Search, plan: Plan, made: Record) -> str:
         return "not kept: it holds programs of its own"
     notes = made.notes[search.notes_before :]
     facts = {name: getattr(made, name) for name in KEPT_FACTS}
-    content = (plan.name, plan.lines, plan.order, plan.hints, facts, notes)
+    assumed: tuple[Assumption, ...] = ()
+    if search.key.facts is not None:
+        assumed = tuple(search.key.facts.assumptions[search.assumptions_before :])
+    content = (plan.name, plan.lines, plan.order, plan.hints, facts, notes, assumed)
     try:
         head = zlib.compress(_storage().text(content).encode(), 1)
         rest = zlib.compress(_storage().text(made.schedule).encode(), 1)
@@ -157,7 +184,7 @@ def _read(content: bytes) -> FoundPlan:
     head, rest = content[8 : 8 + length], content[8 + length :]
     try:
         text = zlib.decompress(head)
-        name, lines, order, hints, facts, notes = _storage().read(text)
+        name, lines, order, hints, facts, notes, assumed = _storage().read(text)
     except (zlib.error, TypeError, ValueError) as error:
         raise MalformedRows(str(error)) from error
 
@@ -168,7 +195,7 @@ def _read(content: bytes) -> FoundPlan:
 
     emitted = emit_module(name, lines)
     plan = Plan(name=name, lines=lines, order=order, hints=hints, emitted=emitted)
-    return FoundPlan(plan=plan, facts=facts, scheduled=scheduled, notes=notes)
+    return FoundPlan(plan=plan, facts=facts, scheduled=scheduled, notes=notes, assumptions=assumed)
 
 
 # -- Why a plan is missing -------------------------------------------------------------------------

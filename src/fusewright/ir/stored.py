@@ -68,6 +68,7 @@ class RecordStorage:
             "dict": lambda *items: dict(zip(items[::2], items[1::2], strict=True)),
             "complex": complex,
             "DType": lambda name: DType[name],
+            "RelationKind": lambda name: relations.RelationKind[name],
             "Expressions": value.Expressions,
         }
         for cls in _PARTS:
@@ -148,7 +149,7 @@ class _Writer:
             given = (part for pair in item.items() for part in pair)
         elif cls is complex:
             given = (item.real, item.imag)
-        elif cls is DType:
+        elif cls in (DType, relations.RelationKind):
             given = (item.name,)
         elif cls is value.Expressions:  # Whoever makes values anew has a table of their own.
             given = ()

@@ -8,7 +8,8 @@ divisor is kept with its symbol.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from math import lcm
 from typing import TYPE_CHECKING, TypeGuard
 
@@ -87,6 +88,38 @@ class ShapeFacts:
         """The assumptions about real numbers."""
 
         self._count = 0
+
+    # -- for other processes ----------------------------------------------------------------------
+
+    def text(self, symbols: Iterable[Symbol]) -> str:
+        """All that answers about sizes of these symbols depend on: where two texts are equal, all
+        questions have equal answers, and lead to equal assumptions.
+        """
+        replaced = sorted(self._replacements.items(), key=lambda pair: pair[0].name)
+        indices = [index for _, index in replaced]
+        indices += [index for pair in self._sums for index in pair]
+        indices += [relation.difference for relation in self._given.relations]
+        concerned = {*symbols, *self._replacements, *(s for index in indices for s in index.free())}
+        parts = (
+            sorted(self.hints.items()),
+            sorted(_symbol_text(symbol) for symbol in concerned),
+            [(symbol.name, index.text) for symbol, index in replaced],
+            [(relation.kind.value, relation.difference.text) for relation in self._given.relations],
+            [(whole.text, total.text) for whole, total in self._sums],
+            sorted(map(repr, self._of_reals)),
+            (self._count, self.is_closed, self.of_layout),
+        )
+        return repr(parts)
+
+    def assume_again(self, assumptions: Iterable[Assumption]) -> None:
+        """Take over assumptions that facts of equal text were led to."""
+        before = self.where
+        try:
+            for assumption in assumptions:
+                self.where = partial(getattr, assumption, "location")
+                self.assume(assumption.relation)
+        finally:
+            self.where = before
 
     # -- symbols ----------------------------------------------------------------------------------
 
@@ -436,6 +469,12 @@ class ShapeFacts:
             for relation in self._given.relations
         )
         self._given = Given(relation for relation in moved if not proves(relation))
+
+
+def _symbol_text(symbol: Symbol) -> str:
+    """A symbol, with all that is stated of it."""
+    stated = symbol.lower, symbol.upper, symbol.multiple
+    return f"{type(symbol).__name__} {symbol.name} {stated}"
 
 
 def _divisible_symbol(difference: Index) -> tuple[Symbol, int] | None:
