@@ -162,14 +162,22 @@ def test_modes_are_asked_for_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
         (torch.set_num_threads, torch.get_num_threads() + 1, torch.get_num_threads()),
         (torch.use_deterministic_algorithms, True, False),
         (torch.set_default_dtype, torch.float64, torch.float32),
-        (torch.set_float32_matmul_precision, "medium", "highest"),
+        (precision(torch.backends.mkldnn), "bf16", "none"),
+        (precision(torch.backends.cuda), "tf32", "none"),
     ):
         set_mode(other)
         try:
             keys.add(digest(graph))
         finally:
             set_mode(own)
-    assert len(keys) == 6
+    assert len(keys) == 7
+
+
+def precision(backend: Any) -> Callable[[str], None]:
+    """What sets the precision of a backend's products of float32, and of no other's. Torch has no
+    word for all of them then.
+    """
+    return lambda value: setattr(backend.matmul, "fp32_precision", value)
 
 
 @pytest.mark.parametrize("name", ["_versions", "_processor"])

@@ -33,7 +33,7 @@ from fusewright.runtime.processor import this_processor
 from fusewright.symbolic.facts import ShapeFacts
 from fusewright.symbolic.nodes import SymbolicNode, free_symbols, index_of
 from fusewright.symbolic.real import with_indices
-from fusewright.torch_compat import OpOverload, declaration_of, is_autocast_on
+from fusewright.torch_compat import OpOverload, declaration_of, is_autocast_on, states
 
 META_READ: Final = frozenset({"is_released", "location", "module_path", "reads_moved", "val"})
 """The entries of a node's `meta` that the stages behind the key read: all of them enter it."""
@@ -48,7 +48,7 @@ MODES: Final[dict[str, Callable[[], object]]] = {
     "threads": torch.get_num_threads,
     "deterministic": torch.are_deterministic_algorithms_enabled,
     "default type": torch.get_default_dtype,
-    "precision of products": torch.get_float32_matmul_precision,
+    "precision of products": lambda: [states.matmul_precision(type) for type in ("cpu", "cuda")],
     "gradients": torch.is_grad_enabled,
     "inference mode": torch.is_inference_mode_enabled,
     "autocast": is_autocast_on,
