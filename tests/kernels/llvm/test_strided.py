@@ -138,6 +138,34 @@ def test_patterns(name: str, width: str) -> None:
         assert torch.equal(y, x[:, places]), length
 
 
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("name", PATTERNS)
+def test_patterns_of_rows_that_may_be_outside(name: str, width: str) -> None:
+    index, place = PATTERNS[name]
+    for length in LENGTHS:
+        places = place(torch.arange(length), length)
+        columns = int(places.max()) + 1
+        text = f"""group pattern [i0<5, i1<{length}]
+  read x: f32[3, {columns}]
+  write y: f32[5, {length}]
+  stage
+    t0 = index i0 - 1: i64
+    t1 = ge t0, 0
+    t2 = lt t0, 3
+    t3 = bitwise_and t1, t2
+    t4 = load x[{columns}*i0 - {columns} + {index.format(n=length)}]
+    t5 = masked t3, t4, 7.0
+    store y[{length}*i0 + i1] = t5
+"""
+        kernel = build(text, cpu_target(width), CHECKS)
+        x = torch.arange(3.0 * columns).view(3, columns)
+        y = torch.empty(5, length)
+        kernel({"x": x, "y": y})
+        expected = torch.full((5, length), 7.0)
+        expected[1:4] = x[:, places]
+        assert torch.equal(y, expected), length
+
+
 def test_conditions_that_recur_are_constants() -> None:
     text = """group interleave [i0<3, i1<64]
   read x: f32[3, 32]
