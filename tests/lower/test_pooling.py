@@ -103,10 +103,13 @@ def test_sizes_that_vary() -> None:
         torch.testing.assert_close(compiled(x), function(x), rtol=1e-6, atol=0, equal_nan=True)
 
 
-@pytest.mark.parametrize("name", ["largest", "largest of halves", "largest, rounded up", "mean"])
-def test_gradients(name: str) -> None:
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_gradients(name: str, layout: torch.memory_format) -> None:
     function = FUNCTIONS[name]
     values = torch.randn(2, 3, 9, 37, generator=torch.Generator().manual_seed(1))
+    if "volumes" not in name:
+        values = values.to(memory_format=layout)
 
     def gradient(call: Function) -> torch.Tensor:
         x = values.clone().requires_grad_()

@@ -30,7 +30,7 @@ from fusewright.ir.index import (
 from fusewright.ir.proof import proves
 from fusewright.lower.boxes import Box, Position
 from fusewright.lower.builder import Call
-from fusewright.lower.indexing import all_of, at_least, within
+from fusewright.lower.indexing import all_of, at_least, below, within
 from fusewright.lower.reductions import mean_of
 from fusewright.lower.rules import rule
 from fusewright.lower.scalar import Scalar
@@ -105,6 +105,24 @@ class Windows:
             if conditions:
                 value = value.masked(all_of(call, conditions), otherwise)
             yield steps, value
+
+    def around(
+        self, call: Call, at: Position, ends: Sequence[Index]
+    ) -> Iterator[tuple[list[Scalar], Position]]:
+        """Each window, of `ends` in each dimension, that may hold the image's element at `at`: the
+        conditions under which it does, and its place.
+        """
+        most = [-(-k // s) for k, s in zip(self.kernel, self.stride, strict=True)]
+        for steps in choices(*map(range, most)):
+            conditions: list[Scalar] = []
+            place = []
+            for d, back in enumerate(steps):
+                stride, behind = self.stride[d], at[d] + self.padding[d]
+                conditions += within(call, behind, back * stride, (ends[d] + back) * stride)
+                inside = below(call, behind % stride, self.kernel[d] - back * stride)
+                conditions += [] if inside is None else [inside]
+                place.append(behind // stride - back)
+            yield conditions, tuple(place)
 
 
 @rule("aten.max_pool2d_with_indices.default", "aten.max_pool3d_with_indices.default")
@@ -191,16 +209,78 @@ def average_pool(
     if windows is None or not dtype.is_float:
         return NotImplemented
     call.realise_unless_free(x)
-    extents = x.size[x.rank - spatial :]
+    count = _Count(windows, x.size[x.rank - spatial :], counts_padding, divisor)
 
-    def counted(at: Position) -> Scalar:
-        """The number that a window's sum is divided by."""
-        if divisor is not None:
-            return call.number(divisor, dtype)
+    def element(at: Position) -> Scalar:
+        total = call.number(0.0, dtype)
+        for _, value in windows.elements(call, x, at, 0):
+            total = total + value.cast(dtype)
+        return total / count.at(call, at, dtype)
+
+    return call.elementwise(element)
+
+
+@rule("aten.avg_pool2d_backward.default", "aten.avg_pool3d_backward.default")
+def average_pool_backward(
+    call: Call,
+    gradient: Box,
+    x: Box,
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    ceil_mode: bool,
+    counts_padding: bool,
+    divisor: int | None,
+) -> Any:
+    """The sum of the gradients of all windows that an element is in, each over its count."""
+    spatial = _spatial(call)
+    windows = Windows.of(spatial, kernel, stride, padding)
+    dtype = call.result.dtype.compute
+    if windows is None or call.result.device != "cpu" or not dtype.is_float:
+        return NotImplemented
+    count = _Count(windows, x.size[x.rank - spatial :], counts_padding, divisor)
+    share = call.lazy(
+        gradient.size,
+        dtype,
+        lambda at: call.read(gradient, at, dtype) / count.at(call, at, dtype),
+        gradient.storage.stride if gradient.position is None else None,
+    )
+    if any(k > s for k, s in zip(windows.kernel, windows.stride, strict=True)):
+        call.builder.realise(share)
+    ends = gradient.size[gradient.rank - spatial :]
+
+    def element(at: Position) -> Scalar:
+        total = call.number(0.0, dtype)
+        for conditions, place in windows.around(call, at[-spatial:], ends):
+            value = call.read(share, (*at[:-spatial], *place))
+            if conditions:
+                value = value.masked(all_of(call, conditions), 0.0)
+            total = total + value
+        return total
+
+    return call.elementwise(element)
+
+
+@record
+class _Count:
+    """The number that the sum of each window is divided by."""
+
+    windows: Windows
+    extents: Sequence[Index]
+    """The image's sizes."""
+
+    counts_padding: bool
+    divisor: int | None
+
+    def at(self, call: Call, at: Position, dtype: DType) -> Scalar:
+        """That of the window at `at`."""
+        if self.divisor is not None:
+            return call.number(self.divisor, dtype)
+        windows = self.windows
         total = call.number(1.0, dtype)
-        rows = zip(windows.origin(at), windows.kernel, windows.padding, extents, strict=True)
+        rows = zip(windows.origin(at), windows.kernel, windows.padding, self.extents, strict=True)
         for first, length, beside, extent in rows:
-            around = beside if counts_padding else 0
+            around = beside if self.counts_padding else 0
             own = call.number(length, dtype)
             if not proves(relations.at_least(first, -around)):
                 own = own - call.index(-around - first, dtype).apply("maximum", 0.0)
@@ -209,14 +289,6 @@ def average_pool(
                 own = own - behind.apply("maximum", 0.0)
             total = total * own
         return total
-
-    def element(at: Position) -> Scalar:
-        total = call.number(0.0, dtype)
-        for _, value in windows.elements(call, x, at, 0):
-            total = total + value.cast(dtype)
-        return total / counted(at)
-
-    return call.elementwise(element)
 
 
 def _spatial(call: Call) -> int:
