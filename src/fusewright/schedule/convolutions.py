@@ -57,7 +57,7 @@ Loops = tuple[ComputedBuffer, ...]
 
 
 @record(kw_only=True)
-class Sizes:
+class ConvolutionSizes:
     """The sizes of a convolution by a weight of one pixel."""
 
     images: Index
@@ -181,14 +181,19 @@ def _row_of_pixels(layout: Layout) -> Layout | None:
     )
 
 
-def _sizes(x: Matrix, weight: Matrix) -> Sizes:
+def _sizes(x: Matrix, weight: Matrix) -> ConvolutionSizes:
     images, _, *pixels = x.layout.size
     outputs, inputs, *_ = weight.layout.size
-    return Sizes(images=images, inputs=inputs, outputs=outputs, pixels=product(pixels))
+    return ConvolutionSizes(images=images, inputs=inputs, outputs=outputs, pixels=product(pixels))
 
 
 def _multiplies(
-    sizes: Sizes, rows: Index, columns: Index, depth: Index, output: Buffer, analysis: Analysis
+    sizes: ConvolutionSizes,
+    rows: Index,
+    columns: Index,
+    depth: Index,
+    output: Buffer,
+    analysis: Analysis,
 ) -> bool:
     """Whether the kernels of the device multiply such matrices faster than the library."""
     if any(size == 0 for size in (sizes.images, rows, columns, depth)):
@@ -209,7 +214,7 @@ def _multiplies(
 
 
 def _gradient_of_input(
-    output: Buffer, gradient: Matrix, weight: Matrix, sizes: Sizes, analysis: Analysis
+    output: Buffer, gradient: Matrix, weight: Matrix, sizes: ConvolutionSizes, analysis: Analysis
 ) -> Loops:
     loops = loops_of(output.layout.size, "i")
     (inner,) = loops_of((sizes.outputs,), "r")
@@ -225,7 +230,7 @@ def _gradient_of_input(
 
 
 def _gradient_of_weight(
-    output: Buffer, gradient: Matrix, x: Matrix, sizes: Sizes, analysis: Analysis
+    output: Buffer, gradient: Matrix, x: Matrix, sizes: ConvolutionSizes, analysis: Analysis
 ) -> Loops:
     products = sizes.outputs * sizes.inputs
     copies = sizes.pixels * (sizes.outputs + sizes.inputs)
@@ -245,7 +250,7 @@ def _gradient_of_weight(
 
 
 def _sum_over_images(
-    output: Buffer, gradient: Matrix, x: Matrix, sizes: Sizes, analysis: Analysis
+    output: Buffer, gradient: Matrix, x: Matrix, sizes: ConvolutionSizes, analysis: Analysis
 ) -> Loops:
     """One product of each image, and their sum."""
     size = (sizes.images, sizes.outputs, sizes.inputs)
