@@ -94,7 +94,7 @@ def test_halves_of_a_training_graph() -> None:
 
 
 def test_choices_and_conditions() -> None:
-    def conditional(x: torch.Tensor) -> torch.Tensor:
+    def conditional(x: torch.Tensor) -> Any:
         return torch.cond(x.sum() > 0, lambda v: v.sum(-1) * 2, lambda v: v.amax(-1), (x,))
 
     with with_threads(2):  # With one there is nothing to choose.
