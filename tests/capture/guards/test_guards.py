@@ -570,6 +570,8 @@ SWITCHES: dict[str, tuple[Any, str, str]] = {
 @pytest.mark.parametrize("name", SWITCHES)
 def test_each_state_is_guarded_and_named(name: str) -> None:
     context, expected, found = SWITCHES[name]
+    for backend in (torch.backends.cuda, torch.backends.mkldnn):
+        precision(backend.matmul)("none")  # A test that set it for all may have left "ieee".
     guards = build(Guard(GuardKind.GLOBAL_STATE, None))
     assert holds(guards)
     with context:
