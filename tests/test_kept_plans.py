@@ -323,6 +323,7 @@ def test_a_size_or_an_option_that_differs_is_told() -> None:
     assert record.kept == (
         "new: the nearest that was kept differs in options (expression_limit: 64, now 9)"
     )
+    assert record.kept in caches.info() and __file__ in caches.info()
     kept_plans.PLANS.clear()
     _, (record,) = compiled(layer_norm, input_tensor())
     assert record.kept == "new: it was removed, to make room"
@@ -388,6 +389,20 @@ def test_a_plan_is_kept_once_its_choices_are_made() -> None:
         torch.set_num_threads(before)
 
 
+@pytest.mark.parametrize("target", ["python", "fx"])
+def test_other_targets(target: str) -> None:
+    results = [compiled(layer_norm, input_tensor(), target=target) for _ in range(2)]
+    assert outcomes(results[1][1]) == [kept_plans.FOUND]
+    same(results[0][0], results[1][0])
+
+
+def test_checks_of_memory_know_the_loops_of_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FUSEWRIGHT_GUARD_PAGES", "end")
+    for _ in range(2):
+        _, (record,) = compiled(layer_norm, input_tensor())
+        assert record.kept.startswith("not kept: checks of memory are on")
+
+
 def test_debugging_is_part_of_a_plan(capsys: pytest.CaptureFixture[str]) -> None:
     shown = []
     for options in ({}, {"debug_printer": "kernel_names"}, {"debug_printer": "kernel_names"}, {}):
@@ -443,6 +458,17 @@ def test_rows_that_nobody_wrote_are_made_anew() -> None:
         same(result, expected)
         assert record.kept.startswith("new: the kept one is damaged")
         assert kept_plans.PLANS.read(key) == whole
+
+
+def test_keys_in_another_form_count_for_nothing() -> None:
+    compiled(layer_norm, input_tensor())
+    (place,) = kept_plans.KEYS.keys_on_disk()
+    for content in (b"[]", b'{"keys": []}', b"null"):
+        kept_plans.KEYS.write(place, content)
+        assert kept_plans.last_misses(5) == [] and "made last" not in caches.info()
+        kept_plans.PLANS.clear()
+        _, (record,) = compiled(layer_norm, input_tensor())
+        assert record.kept == "new: no graph that begins here was kept"
 
 
 def test_a_file_that_others_may_write_to_counts_for_nothing() -> None:
@@ -576,4 +602,4 @@ def test_keys_are_remembered_within_a_bound(monkeypatch: pytest.MonkeyPatch) -> 
     kept: KeptFiles = kept_plans.KEYS
     (place,) = kept.keys_on_disk()
     content = kept.read(place)
-    assert content is not None and len(json.loads(content)) == 2
+    assert content is not None and len(json.loads(content)["keys"]) == 2

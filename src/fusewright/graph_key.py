@@ -74,6 +74,9 @@ class GraphKey:
     compared with one that is missing.
     """
 
+    place: str
+    """That line, or nothing where it is unknown."""
+
     parts: Mapping[str, str]
     facts: ShapeFacts | None
     """What is known of the sizes of the graph that vary, if any do."""
@@ -111,6 +114,7 @@ def key_of(graph: Any, context: CompileContext, *, is_whole: bool) -> GraphKey:
     place = next(filter(None, (node.meta.get("location") for node in graph.graph.nodes)), None)
     return GraphKey(
         facts=writer.facts,
+        place=str(place or ""),
         program=_digest(repr((is_whole, _place(place)))),
         parts={
             "graph": _digest("\n".join((repr(role), *writer.rows))),

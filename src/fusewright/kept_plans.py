@@ -25,6 +25,7 @@ from fusewright.records import record
 from fusewright.runtime import calling, choices, compiled
 from fusewright.runtime.compiled import Record
 from fusewright.runtime.kept_files import KeptFiles
+from fusewright.runtime.memory_checks import MemoryChecks
 from fusewright.symbolic.facts import Assumption
 from fusewright.symbolic.real import Real
 from fusewright.symbolic.relations import RealRelation
@@ -144,6 +145,8 @@ def _why_not_kept(context: CompileContext, has_language: bool) -> str | None:
         return "not kept: a backend of the program's own has a part in it"
     if any(logger_of(channel).isEnabledFor(logging.DEBUG) for channel in CHANNELS):
         return "not kept: what the stages make is logged"
+    if MemoryChecks.chosen() != MemoryChecks():
+        return "not kept: checks of memory are on, which tell of a kernel's loops"
     for name, is_on in (
         ("cuda_graphs", options.cuda_graphs),
         ("tune", options.tune),
@@ -174,7 +177,7 @@ def keep(search: Search, plan: Plan, made: Record) -> str:
     except NotStored as reason:
         return f"not kept: it holds {reason}"
     PLANS.write(search.key.digest, len(head).to_bytes(8, "little") + head + rest)
-    _remember(search.key)
+    _remember(search.key, search.outcome)
     return search.outcome
 
 
@@ -201,22 +204,36 @@ def _read(content: bytes) -> FoundPlan:
 # -- Why a plan is missing -------------------------------------------------------------------------
 
 
-def _remembered(key: GraphKey) -> list[dict[str, str]]:
-    """The keys of graphs that begin where this one does, the newest last."""
-    content = KEYS.read(key.program)
-    keys: list[dict[str, str]] = [] if content is None else json.loads(content)
-    return keys
+def _remembered(program: str) -> dict[str, Any]:
+    """The `keys` of graphs that begin at one place, the newest last; that `place`; and the
+    `outcome` of the search for the newest. Another version may have written another form.
+    """
+    content = KEYS.read(program)
+    told: Any = None if content is None else json.loads(content)
+    if isinstance(told, dict) and told.keys() == {"keys", "place", "outcome"}:
+        return told
+    return {"keys": [], "place": "", "outcome": ""}
 
 
-def _remember(key: GraphKey) -> None:
-    others = [parts for parts in _remembered(key) if parts != key.parts]
-    kept = [*others, dict(key.parts)][-REMEMBERED:]
-    KEYS.write(key.program, json.dumps(kept, separators=(",", ":")).encode())
+def _remember(key: GraphKey, outcome: str) -> None:
+    others = [parts for parts in _remembered(key.program)["keys"] if parts != key.parts]
+    keys = [*others, dict(key.parts)][-REMEMBERED:]
+    told = {"place": key.place, "outcome": outcome, "keys": keys}
+    KEYS.write(key.program, json.dumps(told, separators=(",", ":")).encode())
+
+
+def last_misses(count: int) -> list[tuple[str, str]]:
+    """The graphs whose plans were made and kept last, newest first: where each begins, and why an
+    earlier plan did not do.
+    """
+    programs = [program for _, program in KEYS.by_age()[-count:][::-1]]
+    told = [_remembered(program) for program in programs]
+    return [(entry["place"], entry["outcome"]) for entry in told if entry["keys"]]
 
 
 def _why_missing(key: GraphKey) -> str:
     """What differs from the nearest kept graph of the same place."""
-    several = [differences(key, parts) for parts in reversed(_remembered(key))]
+    several = [differences(key, parts) for parts in reversed(_remembered(key.program)["keys"])]
     if not several:
         return "no graph that begins here was kept"
     nearest = min(several, key=len)

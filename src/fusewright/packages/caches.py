@@ -25,6 +25,9 @@ KINDS: Final[dict[str, tuple[KeptFiles, str]]] = {
     "choice": (choices.FILES, "kernels that were found to be fastest"),
 }
 
+MISSES: Final = 5
+"""How many plans `info` says why they were made."""
+
 WHAT: Final = "fusewright's cache"
 """The kind of file that `export_to` writes, as it stands in its manifest."""
 
@@ -36,6 +39,9 @@ def info() -> str:
         rows.append(_row(what, *files.size(), ROOM))
     modules = [size for _, size, _ in generated_modules()]
     rows.append(_row("generated modules", len(modules), sum(modules), MODULE_ROOM))
+    misses = kept_plans.last_misses(MISSES)
+    rows += ["  plans that were made last, and why:"] if misses else []
+    rows += [f"    {place or 'a graph'}: {outcome}" for place, outcome in misses]
     return "\n".join(rows) + "\n"
 
 

@@ -123,6 +123,11 @@ class KeptFiles:
         names = sorted(path.name for _, _, path in self._files())
         return [name.removesuffix(self._suffix) for name in names if name.endswith(self._suffix)]
 
+    def by_age(self) -> list[tuple[float, str]]:
+        """When each was used last, and its key."""
+        files = [(used, path.name) for used, _, path in self._files() if path.suffix != ".tmp"]
+        return sorted((used, name.removesuffix(self._suffix)) for used, name in files)
+
     def _files(self) -> list[tuple[float, int, Path]]:
         """When each was used last, its bytes and its path; locks left out."""
         return [file for file in files_of(self.folder()) if file[2].suffix != ".lock"]
