@@ -29,7 +29,8 @@ from fusewright.packages.cpp_source import write_source
 from fusewright.packages.frozen_values import FrozenValues
 from fusewright.packages.gpu_kernels import section_of
 from fusewright.packages.processors import LEVELS, best_level, machine_name
-from fusewright.packages.standalone import NotStandalone, standalone_section
+from fusewright.packages.standalone import standalone_section
+from fusewright.packages.standalone_plan import NotStandalone
 from fusewright.packages.structure import CannotDescribe
 from fusewright.packages.tensors import memory_of, tensor_row
 from fusewright.runtime import compile_pool

@@ -14,48 +14,19 @@ import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-import torch
-
-from fusewright.packages.constants import constant_of
-from fusewright.packages.structure import leaves_of, names_of_leaves, rebuild, torch_constant
-from fusewright.records import field, record
-from fusewright.runtime.layouts import tensor_kind
-from fusewright.torch_compat import operator_arguments, operator_returns
-from fusewright.wrapper.dispatched import present_type
-
-NOTHING: Final = -(2**63)
-
-OPERATIONS: Final = {
-    name: code
-    for code, name in enumerate(
-        (
-            "add", "multiply", "//", "%", "min", "max", "read number", "read size", "read stride",
-            "allocate", "move", "reinterpret", "release", "launch", "mm", "bmm", "addmm", "copy",
-            "ensure layout", "dispatch", "return", "place", "branch", "while", "scan",
-        )
-    )
-}  # fmt: skip
-"""Operations of the C code, in the order of its table."""
-
-BYTES: Final = 0
-"""Torch's number of the dtype `uint8`."""
+from fusewright.packages.standalone_plan import (
+    NOTHING,
+    Block,
+    NotStandalone,
+    PlanTranslator,
+    dtype_number,
+)
+from fusewright.packages.structure import names_of_leaves
 
 RELATIONS: Final = ("== 0", "!= 0", ">= 0")
 
 ARITHMETIC: Final = {"+": 2, "*": 3, "//": 4, "%": 5, "min": 6, "max": 7}
 """Operations on a stack of sizes; 0 pushes a size that was read, 1 a number."""
-
-FUNCTIONS: Final = {
-    "mm": "aten::mm", "addmm": "aten::addmm", "bmm": "aten::bmm", "baddbmm": "aten::baddbmm",
-    "convolution": "aten::convolution",
-}  # fmt: skip
-"""Operators behind functions of torch."""
-
-RECIPES: Final = {"output": 0, "leaf": 1, "weight": 2, "result": 3, "view": 4}
-
-
-class NotStandalone(Exception):
-    """An entry point that only Python runs; says why."""
 
 
 def standalone_section(
@@ -76,7 +47,7 @@ def standalone_section(
     words.list_of(features, words.text)
     _leaves(words, entry)
     _sizes(words, entry["sizes"])
-    translator = _Translator(name, entry, manifest, plan)
+    translator = PlanTranslator(name, entry, manifest, plan)
     translator.translate()
     words.list_of(translator.weights, lambda row: _weight(words, *row))
     words.text(f"{name}.{level}.code")
@@ -118,17 +89,13 @@ class _Words:
         return b"".join(self._parts)
 
 
-def _dtype_number(name: str) -> int:
-    return tensor_kind(torch_constant("dtype", name), "cpu")[0]
-
-
 def _leaves(words: _Words, entry: Mapping[str, Any]) -> None:
     names = names_of_leaves(entry["parameters"])
 
     def leaf(row: tuple[int, Mapping[str, Any]]) -> None:
         number, content = row
         words.text(names[number])
-        words.add(_dtype_number(content["dtype"]), int(content["is_contiguous"]))
+        words.add(dtype_number(content["dtype"]), int(content["is_contiguous"]))
         words.add(len(content["size"]))
         words.add(*(-1 if n is None else n for n in content["size"]))
         words.add(*(-1 if n is None else n for n in content["stride"]))
@@ -168,7 +135,7 @@ def _kernel(words: _Words, row: Mapping[str, Any]) -> None:
 
 def _weight(words: _Words, section: str, row: Mapping[str, Any], offset: int) -> None:
     words.text(json.dumps(section)[1:-1])  # as the table has it
-    words.add(_dtype_number(row["dtype"]), offset, len(row["size"]))
+    words.add(dtype_number(row["dtype"]), offset, len(row["size"]))
     words.add(*row["size"], *row["stride"])
     words.list_of(_packing_words(row.get("packing") or ()), words.add)
 
@@ -184,463 +151,7 @@ def _packing_words(packing: Iterable[Any]) -> Iterator[int]:
             yield from (len(argument), *argument)
 
 
-@record(eq=False, frozen=False)
-class _Block:
-    """A plan, or that of one of its blocks, while its operations are translated."""
-
-    plan: Mapping[str, Any]
-    inputs: int
-    numbers: list[int]
-    """What numbers are at the beginning."""
-
-    words: list[int] = field(default_factory=list)
-    """The operations."""
-
-    collections: dict[int, list[int]] = field(default_factory=dict)
-    """By slot, the places of the items of a list that is only passed on."""
-
-    integers: dict[int, int] = field(default_factory=dict)
-    """By slot, the number of an integer that is only passed on."""
-
-    filled: frozenset[int] = frozenset()
-    """Slots that the last call has filled, and that the plan frees before it takes apart what the
-    call gave.
-    """
-
-
-def _block(words: _Words, block: _Block) -> None:
+def _block(words: _Words, block: Block) -> None:
     words.add(block.inputs, block.plan["slots"])
     words.list_of(block.numbers, words.add)
     words.list_of(block.words, words.add)
-
-
-class _Translator:
-    """Turns a plan's operations into those that run without Python's objects."""
-
-    def __init__(
-        self,
-        name: str,
-        entry: Mapping[str, Any],
-        manifest: Mapping[str, Any],
-        plan: Mapping[str, Any],
-    ) -> None:
-        self.blocks: list[_Block] = []
-        """The plan, then the blocks of its conditions and loops, each behind those that run it."""
-
-        self.operators: list[tuple[str, str]] = []
-        self.weights: list[tuple[str, Mapping[str, Any], int]] = []
-        """Section, row and offset in bytes of each tensor that is not an argument."""
-
-        self._entry, self._plan = entry, plan
-        self._now = _Block(plan=plan, inputs=0, numbers=[])
-        """The one whose operations are being translated."""
-
-        self._weight_numbers: dict[str, int] = {}
-        rows = {row["name"]: row for row in manifest["weights"]}
-        frozen = {row["name"]: row for row in entry["frozen"]}
-        self.inputs: list[tuple[int, int]] = []
-        symbols = [symbol for symbol, *_ in entry["sizes"]["readings"]] if entry["sizes"] else []
-        for kind, source in entry["inputs"]:
-            match kind:
-                case "leaf":
-                    self.inputs.append((0, source))
-                case "weight":
-                    self.inputs.append((1, self._weight(f"weight.{source}", rows[source])))
-                case "number":
-                    self.inputs.append((2, symbols.index(source)))
-                case "frozen":
-                    number = self._weight(f"{name}.frozen.{source}", frozen[source])
-                    self.inputs.append((1, number))
-                case "unread":
-                    self.inputs.append((3, 0))
-        self._constants = {row["name"]: row for row in entry["constants"]}
-        self._name = name
-
-    def _weight(self, section: str, row: Mapping[str, Any], offset: int = 0) -> int:
-        key = f"{section} {row['size']} {row['stride']} {offset}"
-        if key not in self._weight_numbers:
-            self._weight_numbers[key] = len(self.weights)
-            self.weights.append((section, row, offset))
-        return self._weight_numbers[key]
-
-    # Operations -----------------------------------------------------------------------------------
-
-    def translate(self) -> None:
-        """Translate all. Raises: NotStandalone."""
-        self._translated(self._plan, len(self.inputs))
-
-    def _translated(self, plan: Mapping[str, Any], inputs: int) -> int:
-        """The number of a block that does what a plan does."""
-        number = len(self.blocks)
-        outer = self._now
-        self._now = _Block(plan=plan, inputs=inputs, numbers=[*plan["numbers"]])
-        self.blocks.append(self._now)
-        operations = plan["operations"]
-        for place, (kind, _, operands) in enumerate(operations):
-            self._one(kind, list(operands), operations[place + 1 :])
-        self._now = outer
-        return number
-
-    def _one(self, kind: str, operands: list[Any], following: Any) -> None:
-        match kind:
-            case "list" | "tuple":
-                slot, _, *items = operands
-                self._now.collections[slot] = items
-            case "make integer":
-                self._now.integers[operands[0]] = operands[1]
-            case "release" if self._forget(operands[0]) or operands[0] in self._now.filled:
-                pass
-            case "unpack":
-                self._now.filled = frozenset()  # by the call before it
-            case "branch":
-                result, predicate, then, other, count, *places = operands
-                blocks = self._named_block(then, count), self._named_block(other, count)
-                results = self._unpacked(result, following)
-                self._run("branch", (self._tensor(predicate), *blocks), places, (), results)
-            case "call" if self._row(operands[1])[0] == "runtime":
-                self._runtime(operands, following)
-            case "call" | "dispatch":
-                self._call(kind, operands, following)
-            case "allocate" | "place" | "point" | "ensure layout":
-                self._memory(kind, operands)
-            case "launch":
-                kernel, count, *rest = operands
-                places = [self._tensor(place) for place in rest[:count]]
-                self._write(kind, self._kernel(kernel), count, *places, *rest[count:])
-            case "mm" | "bmm" | "addmm":
-                self._write(kind, *map(self._tensor, operands[1:-1]))
-            case "copy":
-                self._write(kind, *map(self._tensor, operands))
-            case "reinterpret" | "read size" | "read stride":
-                first, source, *rest = operands
-                self._write(kind, first, self._tensor(source), *rest)
-            case "return":
-                count, *places = operands
-                self._write(kind, count, *map(self._returned, places))
-            case _:
-                if kind not in OPERATIONS:
-                    raise NotStandalone(f"it does {kind!r}")
-                self._write(kind, *operands)
-
-    # Conditions and loops -------------------------------------------------------------------------
-
-    def _runtime(self, operands: Sequence[int], following: Sequence[Any]) -> None:
-        """A call of a function of ours."""
-        result, function, count, *rest = operands
-        _, name = self._row(function)
-        if name == "reinterpret":
-            source, *layout, offset = rest[:count]
-            size, stride = map(self._integers_at, layout)
-            numbers = (*size, *stride, self._integer_at(offset))
-            self._write(name, result, self._tensor(source), len(size), *numbers)
-        else:
-            self._loop(name, result, rest[:count], following)
-
-    def _loop(self, name: str, result: int, places: Sequence[int], following: Any) -> None:
-        stacked: Sequence[int] = ()
-        match name, places:
-            case "while_loop", [condition, body, listed, *numbers]:
-                carried, positions = map(self._constant, numbers)
-                if positions:
-                    raise NotStandalone("it keeps what a loop's gradient needs")
-                blocks, head = [condition, body], [carried]
-            case "scan", [body, listed, *numbers]:
-                carried, sliced, positions, is_reversed = map(self._constant, numbers)
-                blocks, head = [body], [carried, sliced, int(is_reversed)]
-                stacked = len(positions), *positions
-            case _:
-                raise NotStandalone(f"it calls {name}")
-        arguments = self._now.collections[listed]
-        first = [self._named_block(block, len(arguments)) for block in blocks]
-        results = self._unpacked(result, following)
-        self._run(name.removesuffix("_loop"), (*first, *head), arguments, stacked, results)
-
-    def _run(
-        self,
-        kind: str,
-        head: Sequence[int],
-        arguments: Sequence[int],
-        stacked: Sequence[int],
-        results: Sequence[int],
-    ) -> None:
-        """An operation that runs blocks."""
-        pairs = [word for place in arguments for word in self._argument_of_block(place)]
-        self._write(kind, *head, len(arguments), *pairs, *stacked, len(results), *results)
-
-    def _named_block(self, place: int, inputs: int) -> int:
-        """The number of the block whose name is at a place."""
-        _, name = self._row(place)
-        return self._translated(self._now.plan["blocks"][name], inputs)
-
-    def _argument_of_block(self, place: int) -> tuple[int, int]:
-        """Whether it is a number, and where it is."""
-        is_literal = place < 0 and self._row(place)[0] == "literal"
-        if is_literal or place in self._now.integers:
-            return 1, self._integer_at(place)
-        return 0, self._tensor(place)
-
-    def _integer_at(self, place: int) -> int:
-        """The number that an integer is, a constant one, too."""
-        if place in self._now.integers:
-            return self._now.integers[place]
-        value = self._constant(place) if place < 0 else None
-        return self._number(value)
-
-    def _integers_at(self, place: int) -> list[int]:
-        """The numbers in a tuple."""
-        if place in self._now.collections:
-            return [*map(self._integer_at, self._now.collections[place])]
-        return [*map(self._number, self._constant(place))]
-
-    def _number(self, value: Any) -> int:
-        """A number that begins as this integer."""
-        if type(value) is not int:
-            raise NotStandalone(f"it passes {value!r} for an integer")
-        self._now.numbers.append(value)
-        return len(self._now.numbers) - 1
-
-    def _constant(self, place: int) -> Any:
-        """The value of a literal."""
-        return rebuild(self._row(place)[1], ())
-
-    def _unpacked(self, result: int | None, following: Sequence[Any]) -> list[int]:
-        """The slots of the results of a call, which a following operation takes apart: they are
-        filled at once.
-        """
-        for kind, _, operands in following:
-            if kind == "unpack" and operands[0] == result:
-                slots = [NOTHING if slot is None else slot for slot in operands[2:]]
-                self._now.filled = frozenset(slots)
-                return slots
-            if kind != "release":
-                break
-        raise NotStandalone("the results of a call stay together")
-
-    def _memory(self, kind: str, operands: list[int]) -> None:
-        match kind, operands:
-            case "allocate", [slot, row, *rest]:
-                self._write(kind, slot, self._kind(row), *rest)
-            case "place", [slot, arena, row, *rest]:
-                self._write(kind, slot, self._tensor(arena), self._kind(row), *rest)
-            case "point", [slot, arena, offset]:
-                self._write("place", slot, self._tensor(arena), BYTES, offset, 0)
-            case "ensure layout", [slot, _, _, row, *rest]:
-                self._write(kind, slot, self._kind(row), *rest)
-
-    def _forget(self, slot: int) -> bool:
-        """A slot holds nothing any more; whether it was an object that only Python needs."""
-        is_object = slot in self._now.collections or slot in self._now.integers
-        self._now.collections.pop(slot, None)
-        self._now.integers.pop(slot, None)
-        return is_object
-
-    def _write(self, kind: str, *operands: int) -> None:
-        self._now.words += [OPERATIONS[kind], 2 + len(operands), *operands]
-
-    def _row(self, place: int) -> list[Any]:
-        row: list[Any] = self._now.plan["constants"][~place]
-        return row
-
-    def _kind(self, place: int) -> int:
-        return _dtype_number(self._row(place)[1])
-
-    def _kernel(self, place: int) -> int:
-        names = [kernel["name"] for kernel in self._plan["kernels"]]
-        return names.index(self._row(place)[1])
-
-    def _tensor(self, place: int) -> int:
-        """The place of a tensor: a slot, or ~ the number of a weight."""
-        if place >= 0:
-            if place in self._now.collections or place in self._now.integers:
-                raise NotStandalone("it keeps an object of Python")
-            return place
-        kind, *parts = self._row(place)
-        if kind not in ("constant", "view"):
-            raise NotStandalone(f"it takes a {kind} for a tensor")
-        row, offset = self._constants[parts[0]], 0
-        section = f"{self._name}.constant.{row['name']}"
-        if kind == "view":
-            _, size, stride, start = parts
-            row = {**row, "size": size, "stride": stride}
-            offset = start * torch_constant("dtype", row["dtype"]).itemsize
-        return ~self._weight(section, row, offset)
-
-    def _returned(self, place: int) -> int:
-        if place < 0 and self._row(place)[0] not in ("constant", "view"):
-            return NOTHING
-        if place in self._now.integers and self._now is not self.blocks[0]:
-            raise NotStandalone("a block of a condition or loop returns a number")
-        return NOTHING if place in self._now.integers else self._tensor(place)
-
-    # Calls of operators ---------------------------------------------------------------------------
-
-    def _call(self, kind: str, operands: list[Any], following: Any) -> None:
-        if kind == "dispatch":
-            function, _, _, _, count, *rest = operands
-            results = [NOTHING if slot is None else slot for slot in rest[count + 2 :]]
-        else:
-            result, function, count, *rest = operands
-            _, overload = self._operator(function)
-            results = self._results(overload, result, following)
-        self._dispatch(function, rest[:count], rest[count], results)
-
-    def _dispatch(
-        self, function: int, places: Sequence[int], names: int | None, results: Sequence[int]
-    ) -> None:
-        """Call the operator at `function` with what is at `places`, the last of them by `names`."""
-        operator, overload = self._operator(function)
-        count = len(places)
-        keywords = rebuild(self._row(names)[1], ()) if names is not None else ()
-        split = count - len(keywords)
-        named: dict[str, int] = dict(zip(keywords, places[split:], strict=True))
-        words: list[int] = []
-        declared = operator_arguments(overload)
-        for number, argument in enumerate(declared):
-            if number < split and not argument.kwarg_only:
-                words += self._argument(argument, places[number])
-            elif argument.name in named:
-                words += self._argument(argument, named[argument.name])
-            else:
-                words += _literal(argument, argument.default_value)
-        if len(declared) > 60:
-            raise NotStandalone(f"{operator[0]} takes too many arguments")
-        self._write(
-            "dispatch",
-            self._operator_number(operator),
-            len(results),
-            *results,
-            len(declared),
-            *words,
-        )
-
-    def _operator(self, place: int) -> tuple[tuple[str, str], Any]:
-        kind, *path = self._row(place)
-        if kind == "torch" and path[0] in FUNCTIONS:
-            path = ["aten", path[0], "default"]
-        elif kind != "operator":
-            raise NotStandalone(f"it calls {'.'.join(path)}")
-        namespace, name, overload = path
-        operator = constant_of(["operator", *path], {}, {})
-        return (f"{namespace}::{name}", "" if overload == "default" else overload), operator
-
-    def _operator_number(self, operator: tuple[str, str]) -> int:
-        if operator not in self.operators:
-            self.operators.append(operator)
-        return self.operators.index(operator)
-
-    def _results(self, overload: Any, result: int | None, following: Sequence[Any]) -> list[int]:
-        returns = operator_returns(overload)
-        if any(str(result.type) != "Tensor" for result in returns):
-            raise NotStandalone(f"{overload} returns what is no tensor")
-        if len(returns) > 1:
-            return self._unpacked(result, following)
-        return [NOTHING if result is None else result for _ in returns]
-
-    def _argument(self, argument: Any, place: int) -> list[int]:
-        kind = str(argument.type)
-        inner, is_optional = present_type(kind)
-        if place in self._now.collections:
-            items = self._now.collections[place]
-            if inner in ("List[Tensor]",):
-                return [9, len(items), *map(self._tensor, items)]
-            if inner == "List[int]" or (not items and inner.startswith("List[")):
-                return [8 if is_optional else 7, len(items), *self._items(items)]
-            raise NotStandalone(f"it passes a list as {kind}")
-        if place in self._now.integers:
-            return [6 if is_optional else 5, self._now.integers[place]]
-        if inner == "Tensor" and (place >= 0 or self._row(place)[0] in ("constant", "view")):
-            return [2 if is_optional else 1, self._tensor(place)]
-        if place >= 0 or self._row(place)[0] != "literal":
-            raise NotStandalone(f"it passes an object of Python as {kind}")
-        return _literal(argument, rebuild(self._row(place)[1], ()))
-
-    def _items(self, places: Iterable[int]) -> list[int]:
-        words: list[int] = []
-        for place in places:
-            if place in self._now.integers:
-                words += [1, self._now.integers[place]]
-            elif place < 0 and self._row(place)[0] == "literal":
-                words += [0, rebuild(self._row(place)[1], ())]
-            else:
-                raise NotStandalone("it passes a list of objects of Python")
-        return words
-
-    # Results --------------------------------------------------------------------------------------
-
-    def recipes(self) -> list[list[int]]:
-        """How each result is made; what is no tensor, or only Python makes, cannot be."""
-        recipes: list[list[int]] = []
-        more: list[list[int]] = []
-        count = len(self._entry["results"])
-        for recipe in self._entry["results"]:
-            kind, *parts = recipe
-            match kind:
-                case "output" | "leaf" | "result":
-                    recipes.append([RECIPES[kind], parts[0]])
-                case "weight":
-                    recipes.append([RECIPES[kind], self.inputs[parts[0]][1]])
-                case "view" if not any(
-                    isinstance(n, list) for n in (*parts[1], *parts[2], parts[3])
-                ):
-                    base, size, stride, offset, _ = parts
-                    kind_of_base, number = base[0], base[1]
-                    number = self.inputs[number][1] if kind_of_base == "weight" else number
-                    more.append([RECIPES[kind_of_base], number])
-                    inner = count + len(more) - 1
-                    recipes.append([RECIPES[kind], inner, len(size), *size, *stride, offset])
-                case _:
-                    recipes.append([5, 0])
-        return recipes + more
-
-    def writes(self) -> list[tuple[int, int, int]]:
-        """Tensors that a call writes to: whether it is a weight, its number, and the output that is
-        the new value.
-        """
-        rows = []
-        for kind, number, output, _ in self._entry["writes"]:
-            is_weight = kind == "weight"
-            rows.append((int(is_weight), self.inputs[number][1] if is_weight else number, output))
-        return rows
-
-    def outputs(self) -> list[int]:
-        """The recipes of the tensors in the result, in order. Raises: NotStandalone."""
-        recipes = self.recipes()
-        numbers = [number for number, _ in leaves_of(self._entry["structure"], "")]
-        results = self._entry["results"]
-        tensors = [n for n in numbers if results[n][0] not in ("size", "constant")]
-        if any(recipes[n][0] == 5 for n in tensors):
-            raise NotStandalone("a result is a view of a size that varies")
-        return tensors
-
-
-def _literal(argument: Any, value: Any) -> list[int]:
-    """A constant argument of an operator, as the dispatcher's C function takes it."""
-    kind = str(argument.type)
-    inner, is_optional = present_type(kind)
-    if value is None and is_optional:
-        return [0]
-    if isinstance(value, list | tuple) and inner == "List[int]":
-        pairs = [number for item in value for number in (0, int(item))]
-        return [8 if is_optional else 7, len(value), *pairs]
-    if isinstance(value, list | tuple) and not value and inner.startswith("List["):
-        return [8 if is_optional else 7, 0]
-    if isinstance(value, str) and inner == "str":
-        content = value.encode()
-        padded = content.ljust(len(content) // 8 * 8 + 8, b"\0")
-        return [
-            11 if is_optional else 10,
-            len(content),
-            *struct.unpack(f"<{len(padded) // 8}q", padded),
-        ]
-    match inner, value:
-        case "bool", bool():
-            word = int(value)
-        case "int", int():
-            word = int(value)
-        case "float", int() | float():
-            (word,) = struct.unpack("<q", struct.pack("<d", float(value)))
-        case (("int" | "ScalarType"), torch.dtype()):
-            word = _dtype_number(str(value).removeprefix("torch."))
-        case _:
-            raise NotStandalone(f"it passes {value!r} as {kind}")
-    return [4 if is_optional else 3, word]
