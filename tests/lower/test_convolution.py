@@ -14,6 +14,7 @@ from torch.nn import functional
 import fusewright
 from fusewright.ir.dtype import DType
 from fusewright.lower import convolution
+from fusewright.lower.builder import ProgramBuilder
 from fusewright.runtime import generated
 
 OPTIONS = {"strict": True, "verify": True}
@@ -66,6 +67,29 @@ def test_a_chain_copies_nothing_in_between(copies: list[Any]) -> None:
     with torch.no_grad():
         torch.testing.assert_close(compiled(x), model(x), rtol=1e-4, atol=1e-5, check_stride=True)
     assert copies == []
+
+
+def test_pooled_images_have_channels_last_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Convolutions read what pooling computes, and no copies of it."""
+
+    def f(x: Any, weight: Any) -> Any:
+        y = functional.conv2d(x, weight)
+        largest, mean = functional.max_pool2d(y, 3, 2, 1), functional.avg_pool2d(y, 2)
+        return [functional.conv2d(z, w) for z in (largest, mean) for w in (weight, weight + 1)]
+
+    copied: list[int] = []
+    copy = ProgramBuilder.copy
+
+    def noted(builder: ProgramBuilder, box: Any, *arguments: Any) -> Any:
+        copied.append(int(box.size[-1]))
+        return copy(builder, box, *arguments)
+
+    monkeypatch.setattr(ProgramBuilder, "copy", noted)
+    x, weight = torch.randn(2, 4, 17, 17), torch.randn(4, 4, 3, 3)
+    with torch.no_grad():
+        result = fusewright.compile(f, fullgraph=True, options=OPTIONS)(x, weight)
+        torch.testing.assert_close(result, f(x, weight), rtol=1e-4, atol=1e-4, check_stride=True)
+    assert {17, 3} & set(copied) and not {8, 7} & set(copied)
 
 
 def test_other_convolutions() -> None:

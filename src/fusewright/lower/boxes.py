@@ -195,6 +195,12 @@ def memory_strides(size: Sequence[Index], stride: Sequence[Index]) -> tuple[Inde
     return tuple(stride)
 
 
+def channels_last(size: tuple[Index, ...]) -> tuple[Index, ...]:
+    """Strides of images whose channels lie together."""
+    _, channels, height, width = size
+    return (height * width * channels, integer(1), width * channels, channels)
+
+
 def strided_layout(
     element: Index, loops: Sequence[LoopSymbol], size: tuple[Index, ...], dtype: DType, device: str
 ) -> Layout | None:

@@ -51,6 +51,7 @@ from fusewright.lower.boxes import (
     CostTable,
     Position,
     Storage,
+    channels_last,
     memory_strides,
     strided_layout,
 )
@@ -205,32 +206,42 @@ class ProgramBuilder:
         storage = box.storage
         if storage.buffer is None:
             assert storage.value is not None
-            source = self._layout_to_take_over(storage)
+            strides = self._strides_to_take_over(storage)
             layout = Layout(
                 dtype=storage.dtype,
                 size=storage.size,
-                stride=memory_strides(storage.size, (source or storage).stride),
+                stride=memory_strides(storage.size, strides or storage.stride),
                 device=storage.device,
             )
             value = self.expressions.cast(storage.value, storage.dtype)
             body = Pointwise(loops=self.loops(storage.size), value=value)
             storage.buffer = self.compute(layout, body, storage.origins)
-            if source is not None:
+            if strides is not None:
                 self.free_layouts[storage.buffer.name] = layout
             storage.layout = layout
             storage.value = None
         return storage.buffer
 
-    def _layout_to_take_over(self, storage: Storage) -> Layout | None:
-        """The first layout other than eager's of what a lazy storage reads at its own position."""
+    def _strides_to_take_over(self, storage: Storage) -> tuple[Index, ...] | None:
+        """Strides other than eager's of the first tensor that a lazy storage reads at its own
+        position; or such as have channels last, where it reads another image channel by channel.
+        """
         if not self.free_layouts or storage.is_fixed or storage.value is None:
             return None
-        position = self.position(storage.size)
+        loops, position = self._loops_and_position(storage.size, "i")
         for value in postorder((storage.value,)):
-            if isinstance(value, Load) and value.buffer in self.free_layouts:
-                layout = self.free_layouts[value.buffer]
-                if layout.size == storage.size and layout.index(position) == value.index:
-                    return layout
+            if not isinstance(value, Load) or value.buffer not in self.free_layouts:
+                continue
+            layout = self.free_layouts[value.buffer]
+            if layout.size == storage.size and layout.index(position) == value.index:
+                return layout.stride
+            is_image = len(storage.size) == 4 and layout.size[:2] == storage.size[:2]
+            if (
+                is_image
+                and layout.stride == channels_last(layout.size)
+                and value.index.stride(loops[1]) == 1
+            ):
+                return channels_last(storage.size)
         return None
 
     def layout(self, box: Box) -> Layout | None:

@@ -15,9 +15,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from fusewright.ir.dtype import DType
-from fusewright.ir.index import Index, integer
 from fusewright.ir.program import CallOperator, Layout
-from fusewright.lower.boxes import Box, same_strides
+from fusewright.lower.boxes import Box, channels_last, same_strides
 from fusewright.lower.builder import Call, ProgramBuilder
 from fusewright.lower.extern import operand
 from fusewright.lower.rules import rule
@@ -98,12 +97,6 @@ def library_call(
     for box, eagers in zip(boxes, call.results, strict=True):
         box.storage.stride = eagers.stride
     return boxes
-
-
-def channels_last(size: tuple[Index, ...]) -> tuple[Index, ...]:
-    """Strides of images whose channels lie together."""
-    _, channels, height, width = size
-    return (height * width * channels, integer(1), width * channels, channels)
 
 
 def with_channels_last(builder: ProgramBuilder, box: Box) -> Box:
