@@ -224,7 +224,7 @@ def test_packages_are_made_and_run(tmp_path: Path) -> None:
     program.write_text(MODEL)
     made = CliRunner().invoke(app, ["package", str(program), str(path), "--processor", "scalar"])
     assert made.exit_code == 0, made.output
-    assert f"{path}: 0.0 MB" in made.output
+    assert f"{path}: 0.0 MB" in made.output and "Python" not in made.output
     ran = CliRunner().invoke(app, ["run-package", str(path), "--size", "5", "--repeat", "2"])
     assert ran.exit_code == 0, ran.output
     assert "forward(input" in ran.output and "result: float32 of size 5×3" in ran.output
@@ -234,6 +234,12 @@ def test_packages_are_made_and_run(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-1])
     refused = CliRunner().invoke(app, ["run-package", str(path)])
     assert refused.exit_code == 1 and "it was cut off" in refused.output
+    program.write_text(
+        MODEL.replace("model =", "other =") + "model = lambda input: input.histc(3)\n"
+    )
+    made = CliRunner().invoke(app, ["package", str(program), str(path), "--freeze", "--tune"])
+    assert made.exit_code == 0, made.output
+    assert "forward runs in Python alone: it passes 0 as number\n" in made.output
     program.write_text(MODEL.replace("eval()", "train()").replace("model =", "other ="))
     refused = CliRunner().invoke(app, ["package", str(program), str(path)])
     assert refused.exit_code == 2 and "defines no `model`" in refused.output

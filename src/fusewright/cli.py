@@ -251,6 +251,15 @@ def package(
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(1) from None
     typer.echo(f"{path}: {path.stat().st_size / 1e6:.1f} MB")
+    container = importlib.import_module("fusewright.packages.container")
+    try:
+        entries = container.read_package(path, b"").manifest["entries"]
+    except FusewrightError as error:  # Nobody would load it where it lies.
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(1) from None
+    for name, entry in entries.items():
+        if entry["needs_python"]:
+            typer.echo(f"{name} runs in Python alone: {entry['needs_python']}")
 
 
 @app.command("run-package", rich_help_panel=DEPLOY)

@@ -207,7 +207,8 @@ class _Builder:
             entry = manifest["entries"][name]
             try:
                 section = standalone_section(name, level, LEVELS[level], manifest, entry, plan)
-            except NotStandalone:
+            except NotStandalone as reason:
+                self._entries[name]["needs_python"] = str(reason)
                 continue
             sections.append((f"{name}.{level}.standalone", section))
         return sections

@@ -187,6 +187,7 @@ class PackagedCall:
             "leaves": [self._leaf_row(leaf) for leaf in self.leaves],
             "inputs": inputs,
             "frozen": [],
+            "needs_python": "",
             "sizes": self._sizes(names_of_leaves(parameters)),
             **self._results(graph, inputs),
         }
