@@ -78,6 +78,20 @@ class Program:
             assert self.compiler.call(call, (self.written, self.compiled, result), {}) is result
 
 
+def tried(written: float, compiled: float, result: Any) -> Program:
+    """A program whose trial has come to its end. One call that takes long, on a machine that does
+    something else meanwhile, puts the next trial off for many calls: then another is tried.
+    """
+    for _ in range(20):
+        program = Program(written, compiled)
+        program.call(24, result)
+        assert program.written.calls == 0
+        program.call(56, result)
+        if program.entries[0].outcome is not None:
+            return program
+    raise AssertionError("no trial comes to its end")
+
+
 # Of an integer it is known that it has no history; of other objects it is not, and whole rounds
 # from call to call are timed.
 Results = pytest.mark.parametrize("result", [7, (7, None, [7.0]), "text"])
@@ -85,10 +99,7 @@ Results = pytest.mark.parametrize("result", [7, (7, None, [7.0]), "text"])
 
 @Results
 def test_calls_that_are_faster_as_written_run_so(result: Any) -> None:
-    program = Program(FAST, SLOW)
-    program.call(24, result)
-    assert program.written.calls == 0
-    program.call(80, result)
+    program = tried(FAST, SLOW, result)
     runs_written, compiled_time, written_time, whole = program.entries[0].outcome
     assert runs_written and written_time < compiled_time
     assert whole == (result == "text")
@@ -99,18 +110,18 @@ def test_calls_that_are_faster_as_written_run_so(result: Any) -> None:
 
 @Results
 def test_calls_that_are_faster_compiled_stay_so(result: Any) -> None:
-    program = Program(SLOW, FAST)
-    program.call(80, result)
-    assert program.entries[0].outcome[0] is False
-    assert 0 < program.written.calls < 10, "a clear case takes few calls"
+    programs = [tried(SLOW, FAST, result) for _ in range(5)]
+    assert not any(program.entries[0].outcome[0] for program in programs)
+    fewest = min(program.written.calls for program in programs)
+    assert 0 < fewest < 10, "a clear case takes few calls"
+    program = programs[0]
     before = program.written.calls
     program.call(40, result)
     assert program.written.calls == before
 
 
 def test_a_trial_is_made_again() -> None:
-    program = Program(FAST, SLOW)
-    program.call(100)
+    program = tried(FAST, SLOW, 7)
     assert program.entries[0].outcome[0] is True
     program.written.seconds = 0
     before = program.compiled.calls
