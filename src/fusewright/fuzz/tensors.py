@@ -26,6 +26,13 @@ LARGEST: Final = 6000
 """Elements of a tensor; statements that make larger ones are taken back."""
 
 SIZES: Final = (0, 1, 2, 3, 4, 5, 7, 8, 9, 13, 15, 16, 17, 31, 32, 33)
+WIDE_SIZES: Final = (47, 63, 64, 65, 100, 127, 128, 129, 200, 257, 300)
+"""Sizes of one dimension, in some programs: loops over vectors have rounds and a rest."""
+
+WIDE_SHARE: Final = 0.08
+WIDE_LARGEST: Final = 40_000
+"""Programs that have such a dimension, of all; elements of a tensor in these."""
+
 SIZE_WEIGHTS: Final = (2, 8, 12, 12, 10, 8, 8, 7, 5, 4, 4, 5, 5, 1, 2, 2)
 
 DTYPES: Final = {
@@ -60,6 +67,7 @@ class _Writer:
 
     def __init__(self, generator: random.Random) -> None:
         self.random = generator
+        self.is_wide = generator.random() < WIDE_SHARE
         self.mode = generator.choices(["plain", "no_grad", "inference", "grad"], [6, 2, 1, 6])[0]
         self.namespace: dict[str, Any] = {"torch": torch, "F": functional}
         self.names: list[str] = []
@@ -106,6 +114,8 @@ class _Writer:
 
     def _calls(self) -> list[tuple[int, int]]:
         count = self.random.choices([1, 2, 3], [13, 5, 2])[0]
+        if self.is_wide:
+            return [(self.random.choice(WIDE_SIZES), self._size()) for _ in range(count)]
         return [(self._size(), self._size()) for _ in range(count)]
 
     def _size(self) -> int:
@@ -162,6 +172,10 @@ class _Writer:
                 shape = shape[1:]
             return shape
         rank = self.random.choices([0, 1, 2, 3, 4], [1, 4, 8, 5, 3])[0]
+        if self.is_wide:
+            shape = ["N", *(str(min(self._size(), 9)) for _ in range(max(1, min(rank, 3)) - 1))]
+            self.random.shuffle(shape)
+            return shape
         return [
             self.random.choice(["N", "M"])
             if self.random.random() < 0.55
@@ -202,7 +216,7 @@ class _Writer:
                 exec(text, self.namespace)
             else:
                 result = eval(text, self.namespace)
-                if not isinstance(result, torch.Tensor) or result.numel() > LARGEST:
+                if not isinstance(result, torch.Tensor) or result.numel() > self._largest:
                     return False
                 self.namespace[name] = result
         except Exception:
@@ -217,6 +231,10 @@ class _Writer:
                 self.names.append(name)
         self.used |= _variables(text)
         return True
+
+    @property
+    def _largest(self) -> int:
+        return WIDE_LARGEST if self.is_wide else LARGEST
 
     def _results(self) -> list[str]:
         computed = [name for name in self.names if name.startswith("v")]
