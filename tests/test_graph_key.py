@@ -218,6 +218,18 @@ def test_the_sources_are_in_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         graph_key.sources_digest.cache_clear()
 
 
+def test_sources_that_cannot_be_read_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = graph_of()
+    monkeypatch.setattr(graph_key, "__file__", str(tmp_path / "archive.zip" / "graph_key.py"))
+    graph_key.sources_digest.cache_clear()
+    with pytest.raises(NotKept, match="own files cannot be read"):
+        digest(graph)
+    monkeypatch.undo()
+    assert digest(graph)
+
+
 # -- Nothing else is read --------------------------------------------------------------------------
 
 

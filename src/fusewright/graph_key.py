@@ -126,7 +126,7 @@ def key_of(graph: Any, context: CompileContext, *, is_whole: bool) -> GraphKey:
             "variables": _named(_variables()),
             "processor": _named(_processor(context.options.kernel_target)),
             "versions": _named(_versions()),
-            "sources": sources_digest(),
+            "sources": _sources_or_refusal(),
         },
     )
 
@@ -313,6 +313,14 @@ def _versions() -> dict[str, object]:
     }
 
 
+def _sources_or_refusal() -> str:
+    """`sources_digest`. NotKept: the files cannot be read, as in an archive."""
+    try:
+        return sources_digest()
+    except OSError as error:
+        raise NotKept(f"fusewright's own files cannot be read ({error.strerror})") from error
+
+
 @cache
 def sources_digest() -> str:
     """A digest of the files of this package, which an earlier process may have read: what they
@@ -343,5 +351,5 @@ def _sources(folder: Path) -> Iterable[str]:
             for entry in entries:
                 if entry.is_dir(follow_symlinks=False):
                     waiting += [] if entry.name == "__pycache__" else [entry.path]
-                elif entry.name.endswith((".py", ".so", ".pyd")):
+                elif entry.name.endswith((".py", ".pyc", ".so", ".pyd")):
                     yield entry.path
