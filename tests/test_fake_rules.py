@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+import fusewright
 from fusewright.fake_rules import RULES, Geometry
 from tests.operators.geometry import geometries, laid_out_anew
 
@@ -72,3 +73,13 @@ def test_places_of_a_mask_lie_by_rows(size: tuple[int, ...]) -> None:
         geometry = RULES[operator](mask, size=count)
         assert isinstance(geometry, Geometry)
         assert geometries(geometry.allocate()) == geometries(operator(mask, size=count))
+
+
+@pytest.mark.parametrize(
+    "x", [torch.ones(2, 3), torch.ones(3, 2).t(), torch.ones(1, 3).expand(2, 3)]
+)
+@pytest.mark.parametrize("size", [(-1,), (3, 2), (2, 3)])
+def test_copies_of_views_need_no_layout(x: torch.Tensor, size: tuple[int, ...]) -> None:
+    compiled = fusewright.compile(torch.view_copy, options={"strict": True})
+    result, expected = compiled(x, size), torch.view_copy(x, size)
+    assert torch.equal(result, expected) and result.stride() == expected.stride()

@@ -18,7 +18,7 @@ from fusewright.fake_rules.geometry import (
     ordered_by_strides,
 )
 from fusewright.fake_rules.requirements import padding_fits
-from fusewright.fake_rules.views import strides_of_view
+from fusewright.fake_rules.views import complete_size, strides_of_view
 
 
 def cat(tensors: Sequence[Tensor], dim: int = 0) -> Geometry | None:
@@ -161,7 +161,14 @@ def _expanded_strides(index: Tensor, shape: tuple[int, ...]) -> list[int]:
     ]
 
 
+def view_copy(x: Tensor, size: Sequence[int]) -> Geometry | None:
+    """view_copy: also where the layout allows no view."""
+    wanted = complete_size(list(size), x.numel())
+    return None if wanted is None else contiguous(x.dtype, wanted)
+
+
 RULES: dict[Any, Rule] = {
+    **named(view_copy, "view_copy"),
     **named(cat, "cat"),
     **named(stack, "stack"),
     **named(repeat, "repeat"),
