@@ -17,24 +17,28 @@
 #     store out0[2*i0 + r0] = t7
 #     reduce m0 = argmax t7
 #   stage
-#     
+#
 import torch
 from torch.nn import functional as F
 from fusewright.fuzz import fill, show
-MODE = 'plain'
+
+MODE = "plain"
 DYNAMIC = None
 CALLS = [dict(N=4, M=0)]
 
+
 def make(N, M):
     x1 = fill(0, (N, 2), torch.int32)
-    x2 = fill(0, (N, 2), torch.int32, 'normal', 'transposed')
+    x2 = fill(0, (N, 2), torch.int32, "normal", "transposed")
     return [x1, x2]
+
 
 def f(x1, x2):
     v0 = torch.vstack([x1, x2])
     v4 = v0.argmax(-1)
     v5 = torch.sign(v4)
     return (v5, v0)
+
 
 if __name__ == "__main__":
     show(__file__)

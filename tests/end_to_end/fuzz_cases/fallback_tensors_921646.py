@@ -3,17 +3,21 @@
 import torch
 from torch.nn import functional as F
 from fusewright.fuzz import fill, show
-MODE = 'plain'
+
+MODE = "plain"
 DYNAMIC = None
 CALLS = [dict(N=0, M=0)]
+
 
 def make(N, M):
     x0 = fill(0, (1, M, 0))
     return [x0]
 
+
 def f(x0):
     v1 = torch.linalg.vector_norm(x0, -1.5, -3)
     return (x0,)
+
 
 if __name__ == "__main__":
     show(__file__)

@@ -3,17 +3,21 @@
 import torch
 from torch.nn import functional as F
 from fusewright.fuzz import fill, show
-MODE = 'plain'
+
+MODE = "plain"
 DYNAMIC = False
 CALLS = [dict(N=0, M=2)]
 
+
 def make(N, M):
-    x0 = fill(0, (M, M), torch.bool, 'normal', 'expanded')
+    x0 = fill(0, (M, M), torch.bool, "normal", "expanded")
     return [x0]
+
 
 def f(x0):
     v1 = torch.view_copy(x0, (-1,))
     return (v1,)
+
 
 if __name__ == "__main__":
     show(__file__)

@@ -2,17 +2,21 @@
 import torch
 from torch.nn import functional as F
 from fusewright.fuzz import fill, show
-MODE = 'plain'
+
+MODE = "plain"
 DYNAMIC = None
 CALLS = [dict(N=14, M=0)]
 
+
 def make(N, M):
-    x0 = fill(144, (5, N), torch.bfloat16, 'special')
+    x0 = fill(144, (5, N), torch.bfloat16, "special")
     return [x0]
+
 
 def f(x0):
     v0 = torch.cumprod(x0, 1)
     return (v0,)
+
 
 if __name__ == "__main__":
     show(__file__)
