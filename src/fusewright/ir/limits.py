@@ -145,6 +145,11 @@ FEW_HALF_ROWS = 6
 instructions for such types are no gain: 1.04 to 3.5 times the library's speed with them.
 """
 
+FEW_ROWS_OF_PAIRS = 8
+"""The same, where kernels multiply pairs of bfloat16 by such an instruction where both operands are
+contiguous along the depth: 1.3 to 3.4 times the library's speed.
+"""
+
 
 MOST_SCORES = 28 << 20
 """Bytes of an attention's scores up to which they lie in memory: beyond 32 MiB, memory comes from
@@ -195,18 +200,21 @@ class RowsOnThreads:
 
 
 def cpu_limits(
-    library_types: frozenset[DType] = HALF_TYPES, *, threads: int | None = None
+    library_types: frozenset[DType] = HALF_TYPES,
+    *,
+    threads: int | None = None,
+    few_half_rows: int = FEW_HALF_ROWS,
 ) -> Limits:
     """The limits of a CPU whose library has instructions for products of these half types, which
-    kernels have not: for bfloat16 they are four times as fast. In single precision kernels with
-    AVX-512 are at least 1.4 times as fast as the library for each of the shapes that
-    `benchmarks.products` measures, and twice for most. `threads`: how many there are, where that
-    may decide, and kernels may be chosen by measuring.
+    kernels of more than `few_half_rows` rows have not: for bfloat16 they are four times as fast. In
+    single precision kernels with AVX-512 are at least 1.4 times as fast as the library for each of
+    the shapes that `benchmarks.products` measures, and twice for most. `threads`: how many there
+    are, where that may decide, and kernels may be chosen by measuring.
     """
 
     def multiplies(product: ProductSizes) -> bool:
         if product.dtype in library_types:
-            return product.rows <= FEW_HALF_ROWS
+            return product.rows <= few_half_rows
         return product.dtype is DType.F32 or product.dtype in HALF_TYPES
 
     if threads is None:

@@ -11,7 +11,13 @@ import torch
 from fusewright import torch_compat
 from fusewright.config import Options
 from fusewright.errors import UnsupportedOperator
-from fusewright.ir.limits import PLAIN, Limits, cpu_limits
+from fusewright.ir.limits import (
+    FEW_HALF_ROWS,
+    FEW_ROWS_OF_PAIRS,
+    PLAIN,
+    Limits,
+    cpu_limits,
+)
 from fusewright.kernels import llvm, triton
 from fusewright.kernels.language import KernelLanguage, one_way
 from fusewright.records import record
@@ -42,7 +48,8 @@ def _llvm(options: Options) -> KernelLanguage:
     has_choices = options.has_choices_on("cpu")
     if cpu.vector_bytes:
         threads = torch.get_num_threads() if has_choices else None
-        limits = cpu_limits(cpu.library_types, threads=threads)
+        few = FEW_ROWS_OF_PAIRS if cpu.multiplies_pairs else FEW_HALF_ROWS
+        limits = cpu_limits(cpu.library_types, threads=threads, few_half_rows=few)
     return KernelLanguage(
         name="cpu",
         write=functools.partial(llvm.write, target=cpu),

@@ -59,6 +59,13 @@ class CpuTarget:
         has = set(self.features.split(","))
         return frozenset(dtype for dtype in HALF_TYPES if has & PRODUCTS_OF[dtype])
 
+    @property
+    def multiplies_pairs(self) -> bool:
+        """Whether one instruction multiplies pairs of bfloat16 and adds the products up, in vectors
+        of 64 bytes.
+        """
+        return self.vector_bytes == 64 and "+avx512bf16" in self.features.split(",")
+
     def lanes(self, element_bits: int) -> int:
         """Elements of a width in one register, at least 1."""
         return max(1, self.vector_bytes * 8 // element_bits)

@@ -13,9 +13,9 @@ import torch
 from fusewright.ir.parse import parse_group
 from fusewright.ir.products import matrix_product
 from fusewright.kernels.llvm.product_plan import Form, tiling_of
-from fusewright.runtime.llvm_engine import cpu_target
+from fusewright.runtime.llvm_engine import CpuTarget, cpu_target
 from fusewright.runtime.memory_checks import MemoryChecks
-from tests.kernels.llvm.harness import build
+from tests.kernels.llvm.harness import assembly, build
 
 TARGETS = ["auto", "avx2", "neon", "scalar"]
 GUARDED = MemoryChecks(guard_pages="both", garbage=True)
@@ -142,6 +142,22 @@ def test_layouts(turned: tuple[bool, bool, bool], target: str) -> None:
             Operand("c", rows, columns, turned[2]),
             target,
         )
+
+
+PAIRS = CpuTarget(name="znver4", features="+avx512bf16", vector_bytes=64, has_scalef=True)
+
+
+@pytest.mark.parametrize("size", SIZES[1:6], ids=str)
+def test_pairs_of_bfloat16(size: tuple[int, int, int]) -> None:
+    """Computed where the processor has the instruction; compiled for one that has, wherever."""
+    rows, columns, depth = size
+    left, right = Operand("a", rows, depth), Operand("b", depth, columns, is_turned=True)
+    result = Operand("c", rows, columns)
+    check(left, right, result, "auto", torch.bfloat16)
+    product = matrix_product(parse_group(group(left, right, result, "bf16")))
+    tiling = None if product is None else tiling_of(product, PAIRS)
+    assert tiling is not None and tiling.pairs and tiling.form is Form.ALONG_DEPTH
+    assert "vdpbf16ps" in assembly(group(left, right, result, "bf16"), PAIRS)
 
 
 @pytest.mark.parametrize("is_turned", [False, True])

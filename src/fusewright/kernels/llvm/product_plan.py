@@ -85,6 +85,9 @@ class ProductTiling:
     plan: KernelPlan
     """Units of work, and how the epilogue is written."""
 
+    pairs: bool = False
+    """Whether vectors along the depth hold bfloat16, pairs of which one instruction multiplies."""
+
 
 TILES = {64: (6, 4), 32: (6, 2), 16: (6, 4)}
 """Rows and registers across of a tile of columns, by bytes of a register: of 16 registers (32 with
@@ -169,7 +172,8 @@ def tiling_of(product: MatrixProduct, target: CpuTarget) -> ProductTiling | None
         form = _form(product, 1)
         few = None if form is Form.PACKED else form
         columns, tile = _panel(product, lanes, across), SYMBOLIC_DOT_TILES[target.vector_bytes]
-        return _with_units(product, (Form.PACKED, few), (most, min(tile, lanes)), columns, lanes)
+        tiling = _with_units(product, (Form.PACKED, few), (most, min(tile, lanes)), columns, lanes)
+        return replace(tiling, pairs=_multiplies_pairs(product, target))
     form = _form(product, count)
     if form is Form.ALONG_DEPTH:
         most = len(dots)
@@ -177,7 +181,15 @@ def tiling_of(product: MatrixProduct, target: CpuTarget) -> ProductTiling | None
     if form is Form.IN_PLACE:
         across *= WIDEST.get(rows, 1)
     tile = min(dots[rows - 1], lanes) if form is Form.ALONG_DEPTH else 1
-    return _with_units(product, (form, None), (rows, tile), _panel(product, lanes, across), lanes)
+    columns = _panel(product, lanes, across)
+    tiling = _with_units(product, (form, None), (rows, tile), columns, lanes)
+    return replace(tiling, pairs=_multiplies_pairs(product, target))
+
+
+def _multiplies_pairs(product: MatrixProduct, target: CpuTarget) -> bool:
+    """Whether the processor multiplies pairs of bfloat16, and both operands are that."""
+    loads = (load_of(product.left), load_of(product.right))
+    return target.multiplies_pairs and all(load.dtype is DType.BF16 for load in loads)
 
 
 def _rows(product: MatrixProduct) -> int | None:

@@ -288,6 +288,7 @@ class ProductWriter:
         scope, b, tiling = self.scope, self.scope.b, self.tiling
         depth, lanes = self.product.depth, tiling.lanes
         kind = VectorType(self.element, lanes)
+        multiply = dot_of_pairs if tiling.pairs else IRBuilder.fused
         tile = [[scope.slot(str(kind)) for _ in range(tiling.across)] for _ in range(tiling.rows)]
         for slot in (slot for slots in tile for slot in slots):
             b.line(f"store {kind} {kind.constant(0.0)}, ptr {slot.text}")
@@ -302,11 +303,12 @@ class ProductWriter:
                 left = self._run(self.product.left, self.product.rows, own)
                 for slot, other in zip(slots, right, strict=True):
                     total = b.emit(kind, f"load {kind}, ptr {slot.text}")
-                    total = b.fused(left, other, total)
+                    total = multiply(b, left, other, total)
                     b.line(f"store {kind} {total.text}, ptr {slot.text}")
 
         whole = indexing.scalar(scope, depth.extent)
-        self.writer.loops.lane_loop(depth, scope.integer(0), whole, lanes, step)
+        steps = 2 * lanes if tiling.pairs else lanes
+        self.writer.loops.lane_loop(depth, scope.integer(0), whole, steps, step)
         for number, slots in enumerate(tile):
             sums = [b.emit(kind, f"load {kind}, ptr {slot.text}") for slot in slots]
             place = (row + number) * tiling.columns + column
@@ -326,6 +328,8 @@ class ProductWriter:
         if symbol is not None and own is not None:
             index = index.substitute({symbol: own.index})
         loaded = memory.load(scope, load.buffer, index, load.dtype, scope.lanes.mask, varies=True)
+        if self.tiling.pairs:
+            return loaded
         return convert(scope.b, loaded, load.dtype, self.product.dtype)
 
     # -- panels -------------------------------------------------------------------------------
@@ -459,6 +463,21 @@ class ProductWriter:
         self.scope.b.line(
             f"store {value.type} {value.text}, ptr {pointer.text}, align {self._alignment()}"
         )
+
+
+def dot_of_pairs(b: IRBuilder, left: Register, right: Register, total: Register) -> Register:
+    """`total` and the products of each pair of bfloat16 (their bits, as integers) that lie side by
+    side; of half as many as there may be in steps for what is left of a row. The processor takes
+    subnormal factors for zeros, as it does in the library's products.
+    """
+    pairs = VectorType("bfloat", 2 * total.type.lanes)
+    factors = [
+        b.shuffle(bits, b.constant(bits.type, 0), range(pairs.lanes)) for bits in (left, right)
+    ]
+    values = [b.cast("bitcast", bits, "bfloat") for bits in factors]
+    operands = ", ".join(f"{pairs} {value.text}" for value in values)
+    call = f"call {total.type} @llvm.x86.avx512bf16.dpbf16ps.512"
+    return b.emit(total.type, f"{call}({total.type} {total.text}, {operands})")
 
 
 def fold_together(b: IRBuilder, vectors: Sequence[Register]) -> Register:
