@@ -650,9 +650,7 @@ def _in_order(function: FunctionType, args: Any, kwargs: Any) -> tuple[Any, ...]
 
 
 def promise(recorder: Recorder, condition: torch.SymBool) -> None:
-    """Make use of `torch._check` where it bounds a single number that depends on data: such bounds
-    are checked where the number is found out. Other relations are checked in their place.
-    """
+    """Use a `torch._check`: bounds of one number are checked where it is found out, others here."""
     node = condition.node
     match node.condition:
         case Relation(
