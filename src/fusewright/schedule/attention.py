@@ -29,7 +29,6 @@ from typing import Final
 
 from fusewright.ir.index import Index
 from fusewright.ir.limits import AttentionSizes
-from fusewright.ir.products import DOT
 from fusewright.ir.program import (
     Buffer,
     CallOperator,
@@ -44,7 +43,16 @@ from fusewright.ir.program import (
 from fusewright.ir.value import Value
 from fusewright.records import record
 from fusewright.schedule.analysis import Analysis
-from fusewright.schedule.products import Matrix, buffer_between, loops_of, matrix_of, with_loops
+from fusewright.schedule.products import (
+    Factor,
+    Matrix,
+    Position,
+    buffer_between,
+    loops_of,
+    matrix_of,
+    matrix_product,
+    with_loops,
+)
 
 FORWARD: Final = "aten._scaled_dot_product_flash_attention_for_cpu.default"
 BACKWARD: Final = "aten._scaled_dot_product_flash_attention_for_cpu_backward.default"
@@ -58,7 +66,6 @@ ARGUMENTS: Final = {
 }
 """Names of arguments by position."""
 
-Position = tuple[Index, ...]
 Element = Callable[[Position], Value]
 """Gives the value at a position, in the type that is computed in."""
 
@@ -368,24 +375,9 @@ class _Writer:
 
     # Statements -----------------------------------------------------------------------------------
 
-    def dot(
-        self,
-        name: str,
-        size: Position,
-        depth: Index,
-        left: Callable[[Position, Index], Value],
-        right: Callable[[Position, Index], Value],
-    ) -> Element:
-        """A product of matrices: both operands are given a position of the result, and that along
-        the loop that is summed over.
-        """
-        return self.reduce(
-            name,
-            size,
-            DOT,
-            depth,
-            lambda at: self.times(left(at[:-1], at[-1]), right(at[:-1], at[-1])),
-        )
+    def dot(self, name: str, size: Position, depth: Index, left: Factor, right: Factor) -> Element:
+        """A product of matrices."""
+        return self._new(name, size, matrix_product(size, depth, left, right, self.analysis))
 
     def reduce(self, name: str, size: Position, kind: str, depth: Index, value: Element) -> Element:
         """A reduction of `value`, which is given a position and that along the reduction loop."""

@@ -25,9 +25,7 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import pairwise
 from typing import Final
 
-from fusewright.ir.index import Index, LoopSymbol, integer, product
-from fusewright.ir.limits import ProductSizes
-from fusewright.ir.products import DOT
+from fusewright.ir.index import Index, integer, product
 from fusewright.ir.program import (
     Buffer,
     CallOperator,
@@ -46,10 +44,13 @@ from fusewright.records import record, replace
 from fusewright.schedule.analysis import Analysis
 from fusewright.schedule.products import (
     Matrix,
+    Position,
     buffer_between,
     gathered,
     loops_of,
     matrix_of,
+    matrix_product,
+    multiplies_faster,
     with_loops,
 )
 
@@ -92,21 +93,19 @@ def _forward(call: CallOperator, analysis: Analysis) -> Loops:
     if not _is_product(weight, call.arguments[3:], (x.layout, output.layout)):
         return ()
     sizes = _sizes(x, weight)
-    if not _multiplies(sizes, sizes.outputs, sizes.pixels, sizes.inputs, output, analysis):
+    size = sizes.images, sizes.outputs, sizes.pixels
+    if not multiplies_faster(output, size, sizes.inputs, analysis):
         return ()
 
-    def load_bias(position: tuple[Index, ...]) -> Value:
+    def load_bias(position: Position) -> Value:
         assert bias is not None
         return bias.load(analysis, position[1:2])
 
-    loops = loops_of(output.layout.size, "i")
-    (inner,) = loops_of((sizes.inputs,), "r")
-    image, channel, *pixel = (symbol.index for symbol in loops)
-    body = _sum_of_products(
-        loops,
-        inner,
-        _weight_at(weight, channel, inner.index, analysis),
-        x.load(analysis, (image, inner.index, *pixel)),
+    body = matrix_product(
+        output.layout.size,
+        sizes.inputs,
+        lambda at, r: _weight_at(weight, at[1], r, analysis),
+        lambda at, r: x.load(analysis, (at[0], r, *at[2:])),
         analysis,
     )
     return gathered(output, body, load_bias if has_bias else None, analysis)
@@ -124,11 +123,13 @@ def _backward(call: CallOperator, analysis: Analysis) -> Loops:
     sizes = _sizes(x, weight)
     loops: list[ComputedBuffer] = []
     if of_x is not None:
-        if not _multiplies(sizes, sizes.inputs, sizes.pixels, sizes.outputs, of_x, analysis):
+        size = sizes.images, sizes.inputs, sizes.pixels
+        if not multiplies_faster(of_x, size, sizes.outputs, analysis):
             return ()
         loops += _gradient_of_input(of_x, gradient, weight, sizes, analysis)
     if of_weight is not None:
-        if not _multiplies(sizes, sizes.outputs, sizes.inputs, sizes.pixels, of_weight, analysis):
+        size = sizes.images, sizes.outputs, sizes.inputs
+        if not multiplies_faster(of_weight, size, sizes.pixels, analysis):
             return ()
         loops += _gradient_of_weight(of_weight, gradient, x, sizes, analysis)
     if of_bias is not None:
@@ -187,43 +188,17 @@ def _sizes(x: Matrix, weight: Matrix) -> ConvolutionSizes:
     return ConvolutionSizes(images=images, inputs=inputs, outputs=outputs, pixels=product(pixels))
 
 
-def _multiplies(
-    sizes: ConvolutionSizes,
-    rows: Index,
-    columns: Index,
-    depth: Index,
-    output: Buffer,
-    analysis: Analysis,
-) -> bool:
-    """Whether the kernels of the device multiply such matrices faster than the library."""
-    if any(size == 0 for size in (sizes.images, rows, columns, depth)):
-        return False
-    limits = analysis.limits_of(output.layout.device)
-    return limits.multiplies(
-        ProductSizes(
-            dtype=output.layout.dtype,
-            batches=analysis.hint(sizes.images),
-            rows=analysis.hint(rows),
-            columns=analysis.hint(columns),
-            depth=analysis.hint(depth),
-        )
-    )
-
-
 # The loops ----------------------------------------------------------------------------------------
 
 
 def _gradient_of_input(
     output: Buffer, gradient: Matrix, weight: Matrix, sizes: ConvolutionSizes, analysis: Analysis
 ) -> Loops:
-    loops = loops_of(output.layout.size, "i")
-    (inner,) = loops_of((sizes.outputs,), "r")
-    image, channel, *pixel = (symbol.index for symbol in loops)
-    body = _sum_of_products(
-        loops,
-        inner,
-        _weight_at(weight, inner.index, channel, analysis),
-        gradient.load(analysis, (image, inner.index, *pixel)),
+    body = matrix_product(
+        output.layout.size,
+        sizes.outputs,
+        lambda at, r: _weight_at(weight, r, at[1], analysis),
+        lambda at, r: gradient.load(analysis, (at[0], r, *at[2:])),
         analysis,
     )
     return gathered(output, body, None, analysis)
@@ -238,14 +213,14 @@ def _gradient_of_weight(
         return _sum_over_images(output, gradient, x, sizes, analysis)
     copied_gradient = _pixels_in_a_row(f"{output.name}_gradient", output, gradient, analysis)
     copied_x = _pixels_in_a_row(f"{output.name}_input", output, x, analysis)
-    loops = loops_of(output.layout.size, "i")
-    (inner,) = loops_of((sizes.images * sizes.pixels,), "r")
-    rows, columns = (symbol.index for symbol in loops[:2])
-    left, right = (
-        _element(copy.outputs[0], channel * inner.extent + inner.index, analysis)
-        for copy, channel in ((copied_gradient, rows), (copied_x, columns))
+    depth = sizes.images * sizes.pixels
+    body = matrix_product(
+        output.layout.size,
+        depth,
+        lambda at, r: _element(copied_gradient.outputs[0], at[0] * depth + r, analysis),
+        lambda at, r: _element(copied_x.outputs[0], at[1] * depth + r, analysis),
+        analysis,
     )
-    body = _sum_of_products(loops, inner, left, right, analysis)
     return (copied_gradient, copied_x, *gathered(output, body, None, analysis))
 
 
@@ -255,14 +230,14 @@ def _sum_over_images(
     """One product of each image, and their sum."""
     size = (sizes.images, sizes.outputs, sizes.inputs)
     parts = buffer_between(f"{output.name}_images", size, output, analysis)
-    loops = loops_of(size, "i")
-    (inner,) = loops_of((sizes.pixels,), "r")
-    image, rows, columns = (symbol.index for symbol in loops)
-    left, right = (
-        _in_a_row(matrix).load(analysis, (image, channel, inner.index))
-        for matrix, channel in ((gradient, rows), (x, columns))
+    gradient, x = _in_a_row(gradient), _in_a_row(x)
+    products = matrix_product(
+        size,
+        sizes.pixels,
+        lambda at, r: gradient.load(analysis, (*at[:2], r)),
+        lambda at, r: x.load(analysis, (at[0], at[2], r)),
+        analysis,
     )
-    products = _sum_of_products(loops, inner, left, right, analysis)
 
     loops = loops_of(output.layout.size, "i")
     (over_images,) = loops_of((sizes.images,), "r")
@@ -317,10 +292,3 @@ def _weight_at(weight: Matrix, output: Index, channel: Index, analysis: Analysis
 
 def _element(buffer: Buffer, index: Index, analysis: Analysis) -> Value:
     return analysis.expressions.load(buffer.name, index, buffer.layout.dtype)
-
-
-def _sum_of_products(
-    loops: tuple[LoopSymbol, ...], inner: LoopSymbol, left: Value, right: Value, analysis: Analysis
-) -> Reduction:
-    value = analysis.expressions.apply("mul", left, right)
-    return Reduction(loops=loops, reduction_loops=(inner,), kind=DOT, value=value)

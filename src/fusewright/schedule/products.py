@@ -41,6 +41,12 @@ from fusewright.ir.value import Value
 from fusewright.records import record, replace
 from fusewright.schedule.analysis import Analysis
 
+Position = tuple[Index, ...]
+Factor = Callable[[Position, Index], Value]
+"""Gives an operand's element, for a position of the product and one along the loop that is summed
+over.
+"""
+
 
 @record
 class Matrix:
@@ -49,7 +55,7 @@ class Matrix:
     buffer: str
     layout: Layout
 
-    def load(self, analysis: Analysis, position: tuple[Index, ...]) -> Value:
+    def load(self, analysis: Analysis, position: Position) -> Value:
         """The element at a position, in the type that is computed in. A dimension of one element
         is repeated, and so are those that are missing in front.
         """
@@ -134,7 +140,7 @@ def _loops_of(statement: Statement, analysis: Analysis) -> tuple[ComputedBuffer,
 def gathered(
     output: Buffer,
     body: Reduction,
-    bias: Callable[[tuple[Index, ...]], Value] | None,
+    bias: Callable[[Position], Value] | None,
     analysis: Analysis,
 ) -> tuple[ComputedBuffer, ...]:
     """Statements that fill `output` with what `body` gathers: that, and its sum with a bias, given
@@ -165,14 +171,22 @@ def _is_worth_it(call: ProductCall, output: Buffer, analysis: Analysis) -> bool:
     dtype = output.layout.dtype
     if any(operand.layout.dtype is not dtype for operand in operands):
         return False
-    *batches, rows, columns = output.layout.size
-    depth = call.left.layout.size[-1]
-    if any(size == 0 for size in (*batches, rows, columns, depth)):
+    return multiplies_faster(output, output.layout.size, call.left.layout.size[-1], analysis)
+
+
+def multiplies_faster(
+    output: Buffer, size: Sequence[Index], depth: Index, analysis: Analysis
+) -> bool:
+    """Whether the kernels of a device multiply matrices faster than its library, where the product
+    is of type and device of `output` and of this `size`: batches, rows and columns.
+    """
+    if any(extent == 0 for extent in (*size, depth)):
         return False
+    *batches, rows, columns = size
     limits = analysis.limits_of(output.layout.device)
     return limits.multiplies(
         ProductSizes(
-            dtype=dtype,
+            dtype=output.layout.dtype,
             batches=analysis.points(batches),
             rows=analysis.hint(rows),
             columns=analysis.hint(columns),
@@ -182,13 +196,24 @@ def _is_worth_it(call: ProductCall, output: Buffer, analysis: Analysis) -> bool:
 
 
 def _product(call: ProductCall, size: tuple[Index, ...], analysis: Analysis) -> Reduction:
-    """The reduction that gives the product, of this size."""
+    return matrix_product(
+        size,
+        call.left.layout.size[-1],
+        lambda at, r: call.left.load(analysis, (*at[:-1], r)),
+        lambda at, r: call.right.load(analysis, (*at[:-2], r, at[-1])),
+        analysis,
+    )
+
+
+def matrix_product(
+    size: tuple[Index, ...], depth: Index, left: Factor, right: Factor, analysis: Analysis
+) -> Reduction:
+    """The product, of this size, of two matrices or batches of them, summed over `depth`."""
     loops = loops_of(size, "i")
-    (inner,) = loops_of((call.left.layout.size[-1],), "r")
-    *outside, rows, columns = (symbol.index for symbol in loops)
-    left = call.left.load(analysis, (*outside, rows, inner.index))
-    right = call.right.load(analysis, (*outside, inner.index, columns))
-    value = analysis.expressions.apply("mul", left, right)
+    (inner,) = loops_of((depth,), "r")
+    at = tuple(symbol.index for symbol in loops)
+    factors = left(at, inner.index), right(at, inner.index)
+    value = analysis.expressions.apply("mul", *factors)
     return Reduction(loops=loops, reduction_loops=(inner,), kind=DOT, value=value)
 
 
