@@ -53,6 +53,7 @@ KEPT_FACTS: Final = (
 """The fields of a record of stages that are kept as they are."""
 
 FOUND: Final = "an earlier process has kept it"
+"""The outcome of a search that has found a plan."""
 
 
 @record(kw_only=True)
@@ -102,34 +103,31 @@ def look_up(graph: Any, context: CompileContext, *, is_whole: bool, has_language
     if reason is not None:
         return Search(outcome=reason)
     with context.stage("key"):
-        return _found(graph, context, is_whole)
+        return _search(graph, context, is_whole)
 
 
-def _found(graph: Any, context: CompileContext, is_whole: bool) -> Search:
-    notes_before = len(context.notes)
+def _search(graph: Any, context: CompileContext, is_whole: bool) -> Search:
     try:
         key = key_of(graph, context, is_whole=is_whole)
     except NotKept as reason_in_graph:
         return Search(outcome=f"not kept: {reason_in_graph}")
     assumptions_before = 0 if key.facts is None else len(key.facts.assumptions)
     content = PLANS.read(key.digest)
+    found = None
     try:
-        found = None if content is None else _read(content)
+        if content is None:
+            outcome = f"new: {_why_missing(key)}"
+        else:
+            found, outcome = _read(content), FOUND
     except MalformedRows as error:  # Made anew, and written over.
-        return Search(
-            key=key,
-            outcome=f"new: the kept one is damaged: {error}",
-            notes_before=notes_before,
-            assumptions_before=assumptions_before,
-        )
+        outcome = f"new: the kept one is damaged: {error}"
     if found is not None and key.facts is not None:
         key.facts.assume_again(found.assumptions)
-    outcome = FOUND if found is not None else f"new: {_why_missing(key)}"
     return Search(
         found=found,
         key=key,
         outcome=outcome,
-        notes_before=notes_before,
+        notes_before=len(context.notes),
         assumptions_before=assumptions_before,
     )
 
