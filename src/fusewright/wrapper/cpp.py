@@ -16,7 +16,7 @@ raise `NoCpp`, which says why.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from fusewright import torch_compat
@@ -83,6 +83,7 @@ from fusewright.wrapper.cpp_text import (
     text_literal,
 )
 from fusewright.wrapper.dispatched import all_arguments, dispatched_operator, present_type
+from fusewright.wrapper.line_emitter import LineEmitter
 from fusewright.wrapper.names import user_place
 
 INDENT: Final = "    "
@@ -119,7 +120,7 @@ def emit_cpp(name: str, lines: Sequence[Line], inputs: Sequence[str] = ()) -> Cp
     emitter = _CppEmitter(_real_symbols(lines), {})
     emitter.sources = inputs
     for line in lines:
-        emitter.emit(line)
+        emitter.write_line(line)
     return emitter.module(name)
 
 
@@ -134,7 +135,7 @@ def _real_symbols(lines: Iterable[Line]) -> frozenset[str]:
     return frozenset(found)
 
 
-class _CppEmitter:
+class _CppEmitter(LineEmitter):
     """Collects the statements; one method a line type."""
 
     def __init__(self, reals: frozenset[str], kernels: dict[str, Kernel], prefix: str = "") -> None:
@@ -171,10 +172,6 @@ class _CppEmitter:
         self._layouts: dict[str, Layout] = {}
         self._places: dict[str, Place] = {}
         """By buffer in an arena, where."""
-
-    def emit(self, line: Line) -> None:
-        """Write what `line` says."""
-        _METHODS[type(line)](self, line)
 
     def module(self, name: str) -> CppModule:
         """Put the parts together."""
@@ -224,7 +221,7 @@ class _CppEmitter:
         inner.constants, inner.functions = self.constants, self.functions
         inner._choices = self._choices
         for line in block.lines:
-            inner.emit(line)
+            inner.write_line(line)
         self.functions.append(inner.function(block.name))
         self.debugs |= inner.debugs
         return identifier(block.name)
@@ -260,7 +257,7 @@ class _CppEmitter:
         source = f", {self.sources[position]}" if position < len(self.sources) else ""
         self._comments.append(f"//   {position}: {text}{source}")
 
-    def constant(self, line: TakeConstant) -> None:
+    def take_constant(self, line: TakeConstant) -> None:
         name = line.buffer.name
         self._layouts[name] = line.buffer.layout
         place = self.constants.setdefault(self._prefix + name, len(self.constants))
@@ -297,7 +294,9 @@ class _CppEmitter:
         extents = f"{self._extents(layout)}, {dtype_name(layout.dtype)}"
         self.write(f"Tensor {identifier(name)} = empty({extents});")
 
-    def place(self, line: Place) -> None:
+    allocate_arena = allocate
+
+    def place_in_arena(self, line: Place) -> None:
         name, layout = line.buffer.name, line.buffer.layout
         self._owned.add(name)
         self._layouts[name] = layout
@@ -348,7 +347,7 @@ class _CppEmitter:
         """C++ measures nothing: the first alternative is what there is without measuring."""
         choice = self._choices[line.choice]
         for inner in expand(choice, choice.alternatives[0], line, self._layouts):
-            self.emit(inner)
+            self.write_line(inner)
 
     def call_extern(self, line: CallExtern) -> None:
         count, name, given = self._operator_call(line.operator, line.arguments, line.keywords)
@@ -649,39 +648,3 @@ def _refuse_others(layout: Layout) -> None:
         raise NoCpp("it hands on an object of Python")
     if layout.device != "cpu":
         raise NoCpp(f"it works on {layout.device}")
-
-
-_METHODS: Mapping[type, Callable[[_CppEmitter, Any], None]] = {
-    DefineDevice: _CppEmitter.define_device,
-    DefineSymbol: _CppEmitter.define_symbol,
-    TakeInput: _CppEmitter.take_input,
-    TakeConstant: _CppEmitter.constant,
-    View: _CppEmitter.view,
-    EnsureLayout: _CppEmitter.ensure_layout,
-    Allocate: _CppEmitter.allocate,
-    Arena: _CppEmitter.allocate,
-    Place: _CppEmitter.place,
-    Reuse: _CppEmitter.reuse,
-    FreeIfNotReused: _CppEmitter.free,
-    Free: _CppEmitter.free,
-    DefineKernel: _CppEmitter.define_kernel,
-    CallKernel: _CppEmitter.call_kernel,
-    DefineChoice: _CppEmitter.define_choice,
-    CallChoice: _CppEmitter.call_choice,
-    CallExtern: _CppEmitter.call_extern,
-    CallExternOut: _CppEmitter.call_extern_out,
-    CallProgram: _CppEmitter.call_program,
-    CallUserTriton: _CppEmitter.call_user_triton,
-    Conditional: _CppEmitter.conditional,
-    WhileLoop: _CppEmitter.while_loop,
-    ScanLoop: _CppEmitter.scan,
-    ComputeNumber: _CppEmitter.compute_number,
-    ReadSize: _CppEmitter.read_size,
-    ReadItem: _CppEmitter.read_item,
-    CheckFact: _CppEmitter.check_fact,
-    CopyInto: _CppEmitter.copy_into,
-    DebugPrint: _CppEmitter.debug_print,
-    CheckNan: _CppEmitter.check_nan,
-    AssertLayout: _CppEmitter.assert_layout,
-    Return: _CppEmitter.give_back,
-}

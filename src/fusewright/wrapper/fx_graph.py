@@ -72,6 +72,7 @@ from fusewright.ir.program import (
 )
 from fusewright.runtime import generated as runtime
 from fusewright.runtime.fused_graph import KernelModule, ProgramModule
+from fusewright.wrapper.line_emitter import LineEmitter
 from fusewright.wrapper.names import layout_check, names_of, shown_values, user_place
 
 _OPERATIONS: Final[dict[str, Callable[[Any, Any], Any]]] = {
@@ -96,7 +97,7 @@ def emit_fx(
     emitter = _FxEmitter(kernels, constants)
     for line in lines:
         emitter.origins = getattr(line, "origins", ())
-        _METHODS[type(line)](emitter, line)
+        emitter.write_line(line)
     return fx.GraphModule(emitter.root, emitter.graph, class_name="FusedGraph")
 
 
@@ -119,7 +120,7 @@ def fused_examples(lines: Sequence[Line], hints: Mapping[str, int | float]) -> l
     return examples
 
 
-class _FxEmitter:
+class _FxEmitter(LineEmitter):
     """Collects the nodes; one method a line type."""
 
     def __init__(self, kernels: Mapping[str, Any], constants: Mapping[str, Any]) -> None:
@@ -150,7 +151,7 @@ class _FxEmitter:
     def take_input(self, line: TakeInput) -> None:
         self._define(line.buffer.name, line.buffer.layout, self.graph.placeholder(line.buffer.name))
 
-    def constant(self, line: TakeConstant) -> None:
+    def take_constant(self, line: TakeConstant) -> None:
         name = line.buffer.name
         self.root.register_buffer(name, self._constants[name])
         self._define(name, line.buffer.layout, self.graph.get_attr(name))
@@ -174,7 +175,9 @@ class _FxEmitter:
         node = self._call(self._empty_strided, self._extents(layout), keywords, line.buffer.name)
         self._define(line.buffer.name, layout, node)
 
-    def arena(self, line: Arena) -> None:
+    place_in_arena = allocate
+
+    def allocate_arena(self, line: Arena) -> None:
         """A module's values die where they are no longer used, each with its own memory."""
 
     def reuse(self, line: Reuse) -> None:
@@ -415,39 +418,3 @@ def _operator(name: str) -> Callable[..., Any]:
     for part in path:
         function = getattr(function, part)
     return function  # type: ignore[no-any-return]
-
-
-_METHODS: dict[type, Callable[[_FxEmitter, Any], None]] = {
-    DefineDevice: _FxEmitter.define_device,
-    DefineSymbol: _FxEmitter.define_symbol,
-    TakeInput: _FxEmitter.take_input,
-    TakeConstant: _FxEmitter.constant,
-    View: _FxEmitter.view,
-    EnsureLayout: _FxEmitter.ensure_layout,
-    Allocate: _FxEmitter.allocate,
-    Arena: _FxEmitter.arena,
-    Place: _FxEmitter.allocate,
-    Reuse: _FxEmitter.reuse,
-    FreeIfNotReused: _FxEmitter.free,
-    Free: _FxEmitter.free,
-    DefineKernel: _FxEmitter.define_kernel,
-    CallKernel: _FxEmitter.call_kernel,
-    DefineChoice: _FxEmitter.define_choice,
-    CallChoice: _FxEmitter.call_choice,
-    CallExtern: _FxEmitter.call_extern,
-    CallExternOut: _FxEmitter.call_extern_out,
-    CallProgram: _FxEmitter.call_program,
-    CallUserTriton: _FxEmitter.call_user_triton,
-    Conditional: _FxEmitter.conditional,
-    WhileLoop: _FxEmitter.while_loop,
-    ScanLoop: _FxEmitter.scan,
-    ComputeNumber: _FxEmitter.compute_number,
-    ReadSize: _FxEmitter.read_size,
-    ReadItem: _FxEmitter.read_item,
-    CheckFact: _FxEmitter.check_fact,
-    CopyInto: _FxEmitter.copy_into,
-    DebugPrint: _FxEmitter.debug_print,
-    CheckNan: _FxEmitter.check_nan,
-    AssertLayout: _FxEmitter.assert_layout,
-    Return: _FxEmitter.give_back,
-}

@@ -72,6 +72,7 @@ from fusewright.runtime.calling import CallingOrder, SymbolSource
 from fusewright.runtime.native_plan import NativePlan, Operation
 from fusewright.wrapper.choices import expand
 from fusewright.wrapper.dispatched import DispatchedCall, dispatched_call
+from fusewright.wrapper.line_emitter import LineEmitter
 from fusewright.wrapper.names import (
     constant_path,
     layout_check,
@@ -115,7 +116,7 @@ def pack_native(
     return emitter.pack(lines, places)
 
 
-class _NativeEmitter:
+class _NativeEmitter(LineEmitter):
     """Collects the plan's parts; one method a line type."""
 
     def __init__(self, places: Mapping[str, Sequence[int]], prefix: str = "") -> None:
@@ -187,7 +188,7 @@ class _NativeEmitter:
     def write_lines(self, lines: Sequence[Line], places: Sequence[int] = ()) -> None:
         for line, place in zip(lines, places or [self.place] * len(lines), strict=True):
             self.place = place
-            _METHODS[type(line)](self, line)
+            self.write_line(line)
 
     def write(self, operation: str, *operands: int | None) -> None:
         self.operations.append((operation, self.place, operands))
@@ -214,6 +215,8 @@ class _NativeEmitter:
     def nothing(self, line: DefineDevice | DefineKernel | DefineChoice) -> None:
         """Constants name the Python module's variable, and all are known before the first line."""
 
+    define_device = define_kernel = define_choice = nothing
+
     def define_symbol(self, line: DefineSymbol) -> None:
         if self._tensors is None:
             self._slots[line.name] = self._input_slot(line.position)
@@ -231,7 +234,7 @@ class _NativeEmitter:
         self.input_count = self.slot_count = max(self.input_count, position + 1)
         return position
 
-    def constant(self, line: TakeConstant) -> None:
+    def take_constant(self, line: TakeConstant) -> None:
         name = line.buffer.name
         self._slots[name] = self._constant(constant_path(self._prefix + name))
 
@@ -256,6 +259,8 @@ class _NativeEmitter:
         self._owned.add(buffer.name)
         self._types[buffer.name] = buffer.layout.dtype
         self._geometries[buffer.name] = _geometry(buffer.layout)
+
+    allocate_arena = allocate
 
     def place_in_arena(self, line: Place) -> None:
         """A buffer that only kernels use is an address; one slot serves all that begin there."""
@@ -659,39 +664,3 @@ def _literals(texts: Iterable[str]) -> ListOf:
 
 def _geometry(layout: Layout) -> Geometry:
     return layout.size, layout.stride
-
-
-_METHODS: dict[type, Callable[[_NativeEmitter, Any], None]] = {
-    DefineDevice: _NativeEmitter.nothing,
-    DefineSymbol: _NativeEmitter.define_symbol,
-    TakeInput: _NativeEmitter.take_input,
-    TakeConstant: _NativeEmitter.constant,
-    View: _NativeEmitter.view,
-    EnsureLayout: _NativeEmitter.ensure_layout,
-    Allocate: _NativeEmitter.allocate,
-    Arena: _NativeEmitter.allocate,
-    Place: _NativeEmitter.place_in_arena,
-    Reuse: _NativeEmitter.reuse,
-    FreeIfNotReused: _NativeEmitter.free,
-    Free: _NativeEmitter.free,
-    DefineKernel: _NativeEmitter.nothing,
-    CallKernel: _NativeEmitter.call_kernel,
-    DefineChoice: _NativeEmitter.nothing,
-    CallChoice: _NativeEmitter.call_choice,
-    CallExtern: _NativeEmitter.call_extern,
-    CallExternOut: _NativeEmitter.call_extern_out,
-    CallProgram: _NativeEmitter.call_program,
-    CallUserTriton: _NativeEmitter.call_user_triton,
-    Conditional: _NativeEmitter.conditional,
-    WhileLoop: _NativeEmitter.while_loop,
-    ScanLoop: _NativeEmitter.scan,
-    ComputeNumber: _NativeEmitter.compute_number,
-    ReadSize: _NativeEmitter.read_size,
-    ReadItem: _NativeEmitter.read_item,
-    CheckFact: _NativeEmitter.check_fact,
-    CopyInto: _NativeEmitter.copy_into,
-    DebugPrint: _NativeEmitter.debug_print,
-    CheckNan: _NativeEmitter.check_nan,
-    AssertLayout: _NativeEmitter.assert_layout,
-    Return: _NativeEmitter.give_back,
-}

@@ -4,13 +4,8 @@
 
 from __future__ import annotations
 
-from collections.abc import (
-    Callable,
-    Mapping,
-    Sequence,
-)
+from collections.abc import Mapping, Sequence
 from keyword import iskeyword
-from typing import Any
 
 from fusewright.ir.index import Index
 from fusewright.ir.kernel import STAGES, CpuFacts, TritonFacts
@@ -63,6 +58,7 @@ from fusewright.ir.program import (
 )
 from fusewright.records import record
 from fusewright.wrapper.devices import UNNUMBERED
+from fusewright.wrapper.line_emitter import LineEmitter
 from fusewright.wrapper.names import (
     constant_path,
     layout_check,
@@ -126,7 +122,7 @@ def _head(function: str) -> str:
     return f"\n\ndef {function}(inputs):\n"
 
 
-class _PythonEmitter:
+class _PythonEmitter(LineEmitter):
     """Collects the module's parts; one method a line type."""
 
     def __init__(self) -> None:
@@ -245,7 +241,7 @@ class _PythonEmitter:
     def emit(self, line: Line) -> int:
         """Write what `line` says; gives the number of its statement in `call`."""
         before = len(self.body)
-        _METHODS[type(line)](self, line)
+        self.write_line(line)
         comments = sum(text.startswith("#") for text in self.body[before:])
         return 1 + before + comments if len(self.body) > before else 0
 
@@ -273,7 +269,7 @@ class _PythonEmitter:
         self.layouts[buffer.name] = (layout.size, layout.stride)
         self.input_specifications.append(_specification(layout))
 
-    def constant(self, line: TakeConstant) -> None:
+    def take_constant(self, line: TakeConstant) -> None:
         name = _identifier(line.buffer.name)
         kind = _specification(line.buffer.layout)
         own = self.prefix + name
@@ -313,10 +309,10 @@ class _PythonEmitter:
         self.allocates = True
         self.allocates_nothing |= layout.device == "meta"
 
-    def arena(self, line: Arena) -> None:
+    def allocate_arena(self, line: Arena) -> None:
         self.allocate(Allocate(buffer=line.buffer))
 
-    def place(self, line: Place) -> None:
+    def place_in_arena(self, line: Place) -> None:
         layout, name = line.buffer.layout, _identifier(line.buffer.name)
         self.layouts[name] = (layout.size, layout.stride)
         extents = f"{_sizes(layout.size)}, {_sizes(layout.stride)}"
@@ -569,39 +565,3 @@ def _texts(indices: tuple[Index, ...]) -> str:
     symbols.
     """
     return _tuple([repr(index.text) if index.terms else index.text for index in indices])
-
-
-_METHODS: dict[type, Callable[[_PythonEmitter, Any], None]] = {
-    DefineDevice: _PythonEmitter.define_device,
-    DefineSymbol: _PythonEmitter.define_symbol,
-    TakeInput: _PythonEmitter.take_input,
-    TakeConstant: _PythonEmitter.constant,
-    View: _PythonEmitter.view,
-    EnsureLayout: _PythonEmitter.ensure_layout,
-    Allocate: _PythonEmitter.allocate,
-    Arena: _PythonEmitter.arena,
-    Place: _PythonEmitter.place,
-    Reuse: _PythonEmitter.reuse,
-    FreeIfNotReused: _PythonEmitter.free,
-    Free: _PythonEmitter.free,
-    DefineKernel: _PythonEmitter.define_kernel,
-    CallKernel: _PythonEmitter.call_kernel,
-    DefineChoice: _PythonEmitter.define_choice,
-    CallChoice: _PythonEmitter.call_choice,
-    CallExtern: _PythonEmitter.call_extern,
-    CallExternOut: _PythonEmitter.call_extern_out,
-    CallProgram: _PythonEmitter.call_program,
-    CallUserTriton: _PythonEmitter.call_user_triton,
-    Conditional: _PythonEmitter.conditional,
-    WhileLoop: _PythonEmitter.while_loop,
-    ScanLoop: _PythonEmitter.scan,
-    ComputeNumber: _PythonEmitter.compute_number,
-    ReadSize: _PythonEmitter.read_size,
-    ReadItem: _PythonEmitter.read_item,
-    CheckFact: _PythonEmitter.check_fact,
-    CopyInto: _PythonEmitter.copy_into,
-    DebugPrint: _PythonEmitter.debug_print,
-    CheckNan: _PythonEmitter.check_nan,
-    AssertLayout: _PythonEmitter.assert_layout,
-    Return: _PythonEmitter.give_back,
-}
