@@ -74,7 +74,7 @@ def test_the_old_value_is_a_result() -> None:
 
 
 CACHE = """\
-program decode(key: f32[4, 8], place: i64[4], keys: f32[4, 16, 8], query: f32[4, 8]{inputs})
+program decode(key: f32[4, 8], {places}, keys: f32[4, 16, 8], query: f32[4, 8]{inputs})
 {before}  stored: f32[4, 16, 8] = scatter {mode} [i0<4, i1<8] into keys
     t0 = load place[{place}]
     k0 = indirect t0 below 16 check
@@ -94,7 +94,12 @@ SCALED_BEFORE = """\
 
 
 def stored_in_place(before: str = "", inputs: str = "", results: str = "", **parts: str) -> bool:
-    parts = {"mode": "store", "place": "0", "value": "key[8*i0 + i1]"} | parts
+    parts = {
+        "mode": "store",
+        "places": "place: i64[4]",
+        "place": "0",
+        "value": "key[8*i0 + i1]",
+    } | parts
     text = CACHE.format(before=before, inputs=inputs, results=results, **parts)
     steps = schedule(parse_program(text), CompileContext()).steps
     return any(("stored", "keys") in step.takes_over for step in steps)
@@ -103,6 +108,11 @@ def stored_in_place(before: str = "", inputs: str = "", results: str = "", **par
 def test_a_row_is_stored_into_a_cache_before_a_library_call() -> None:
     """A call that raises behind it is run again, and stores the same to the same place."""
     assert stored_in_place()
+
+
+def test_rows_are_stored_at_several_places() -> None:
+    """All are checked before the first one is stored."""
+    assert stored_in_place(place="i0")
 
 
 def test_what_raises_ahead_of_the_store_raises_first() -> None:
@@ -114,11 +124,11 @@ def test_what_raises_ahead_of_the_store_raises_first() -> None:
     "parts",
     [
         {"mode": "add"},
-        {"place": "i0"},
+        {"places": "place: i64[4, 8]", "place": "8*i0 + i1"},
         {"value": "keys[128*i0 + i1]"},
         {"before": SCALED_BEFORE, "results": ", scaled"},
     ],
-    ids=["sum", "several places", "old value stored", "old value read"],
+    ids=["sum", "a place for each element", "old value stored", "old value read"],
 )
 def test_a_store_that_must_not_be_repeated_waits(parts: dict[str, str]) -> None:
     """Done twice it would give something else, or where it raises it would have stored a part."""

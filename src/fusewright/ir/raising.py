@@ -7,10 +7,23 @@ division of integers, unless by a number other than 0.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
+from fusewright.ir.group import Accumulate, Group
+from fusewright.ir.index import LoopSymbol
 from fusewright.ir.ops import OPERATIONS
-from fusewright.ir.value import Apply, Constant, Indirect, Value
+from fusewright.ir.value import (
+    Apply,
+    Constant,
+    IndexValue,
+    Indirect,
+    Load,
+    Random,
+    Value,
+    postorder,
+)
+from fusewright.records import record
 
 OPERATORS: Final = frozenset(
     {
@@ -54,3 +67,46 @@ def value_may_raise(value: Value) -> bool:
             )
         case _:
             return False
+
+
+@record
+class EarlyChecks:
+    """Indices that a kernel for the CPU checks at all points of `loops` before it stores anything.
+    Each of the threads that share a kernel checks all of them: if one is out of range, none stores.
+    """
+
+    indices: tuple[Value, ...]
+    loops: tuple[LoopSymbol, ...]
+    """The loops along which the indices differ, outermost first."""
+
+
+def early_checks(group: Group) -> EarlyChecks | None:
+    """The checks that come before a group's only scatter, if it stores whole rows: each index
+    places many elements, so that checking it twice costs little. None where a check needs what the
+    group itself computes, and for sums and the like, where nothing relies on it.
+    """
+    scatters = [
+        (stage, action)
+        for stage in group.stages
+        for action in stage.actions
+        if isinstance(action, Accumulate)
+    ]
+    match scatters:
+        case [(stage, Accumulate(mode="store", indirect=indices))]:
+            values = tuple(postorder(indices))
+        case _:
+            return None
+    own = {*(local.name for local in group.locals), *(buffer.name for buffer in group.writes)}
+    all_loops = (*group.outer, *stage.inner)
+    loops = tuple(loop for loop in all_loops if any(map(partial(_varies_with, loop), values)))
+    is_early = (
+        any(map(value_may_raise, values))
+        and (len(loops) < len(all_loops) or not loops)
+        and not any(isinstance(value, Random) for value in values)
+        and not any(isinstance(value, Load) and value.buffer in own for value in values)
+    )
+    return EarlyChecks(indices, loops) if is_early else None
+
+
+def _varies_with(loop: LoopSymbol, value: Value) -> bool:
+    return isinstance(value, Load | IndexValue) and loop in value.index.free()

@@ -9,9 +9,9 @@ An input must keep its old value until its last reader has run, and until nothin
 more: a call that raises is run again, or has changed nothing. Kernels that the program wrote may
 come later: it is only when they are first compiled that they raise, and that is marked then.
 
-A few elements stored into an input that nobody else reads, as the keys and values of a token are
-into a cache of fixed size, need not wait: whoever runs the call again stores to the same elements,
-and what eager raises behind its store, it raises with the store done.
+Rows stored into an input that nobody else reads, as the keys and values of tokens are into a cache
+of fixed size, need not wait: whoever runs the call again stores to the same elements, and what
+eager raises behind its store, it raises with the store done.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from typing import Final
 
 from fusewright.ir.group import Accumulate, Group, StepWork, action_roots
 from fusewright.ir.program import Buffer, CallUserKernel, CopyBack, Program, UnfilledMemory
-from fusewright.ir.raising import value_may_raise
-from fusewright.ir.value import IndexValue, Load, Random, Value, postorder
+from fusewright.ir.raising import early_checks, value_may_raise
+from fusewright.ir.value import Load, Random, Value, postorder
 from fusewright.schedule.analysis import Analysis
 from fusewright.schedule.effects import buffers_used, output_buffers
 
@@ -117,25 +117,20 @@ def _lone_stores(
 
 def _is_repeatable(group: Group, scatter: Accumulate, known: Collection[str]) -> bool:
     """Whether a scatter stores to the same elements in each run of a call, and to none where its
-    group raises: at one index, computed of integers that the call is given (`known`). On a GPU it
-    may be at several: a check that fails there ends all.
+    group raises: at indices computed of integers that the call is given (`known`), which a kernel
+    for the CPU checks before it stores. On a GPU a check that fails ends all.
     """
-    if any(value_may_raise(value) and value not in scatter.indirect for value in _values(group)):
+    raising = [value for value in _values(group) if value_may_raise(value)]
+    if any(value not in scatter.indirect for value in raising):
         return False
-    loops = {*group.outer, *(symbol for stage in group.stages for symbol in stage.inner)}
-    fixed = loops if group.device == CPU else set()
-    for value in postorder(scatter.indirect):
-        match value:
-            case Load(buffer=buffer, index=index):
-                if buffer not in known or not fixed.isdisjoint(index.free()):
-                    return False
-            case IndexValue(index=index) if not fixed.isdisjoint(index.free()):
-                return False
-            case Random():
-                return False
-        if value.dtype.is_float:
-            return False
-    return True
+    if raising and group.device == CPU and early_checks(group) is None:
+        return False
+    return not any(
+        value.dtype.is_float
+        or isinstance(value, Random)
+        or (isinstance(value, Load) and value.buffer not in known)
+        for value in postorder(scatter.indirect)
+    )
 
 
 def _is_same_place(written: Buffer, target: Buffer) -> bool:

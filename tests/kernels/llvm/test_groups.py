@@ -10,6 +10,7 @@ import torch
 
 from fusewright.runtime.llvm_engine import cpu_target
 from tests.kernels.llvm.harness import build
+from tests.threads import with_threads
 
 WIDTHS = ["auto", "avx2", "scalar"]
 LENGTHS = [1, 3, 16, 49, 64, 100, 128, 769, 5000]
@@ -379,6 +380,38 @@ def test_a_scatter_under_masked_reads_of_its_index() -> None:
     build(text)({"index": index, "x": x, "y": y})
     added = torch.where(torch.arange(40) < 7, x[index], 1.0)
     close(y, torch.zeros(9).index_add(0, index, added))
+
+
+STORED_ROWS = """group rows [{loops}]
+  read rows: f32[4, {count}, 50]
+  read index: i64[{count}]
+  write y: f32[4, 800, 50]
+  stage
+    t0 = load index[i1]
+    k0 = indirect t0 below 800 wrap check
+    t1 = load rows[50*{count}*i0 + 50*i1 + i2]
+    accumulate store y[40000*i0 + 50*k0 + i2] = t1
+"""
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+@pytest.mark.parametrize("loops", ["i0<4, i1<{count}, i2<50", "i1<{count}, i0<4, i2<50"])
+@pytest.mark.parametrize("count", [3, 800])
+def test_no_row_is_stored_where_one_has_no_place(count: int, loops: str, threads: int) -> None:
+    """Whichever row it is, and whichever thread has it."""
+    store = build(STORED_ROWS.format(count=count, loops=loops.format(count=count)))
+    rows, index = torch.randn(4, count, 50), torch.randperm(800)[:count]
+    with with_threads(threads):
+        for place in (0, count // 2, count - 1):
+            for bad in (800, -801, 2**40):
+                y = torch.zeros(4, 800, 50)
+                wrong = index.clone()
+                wrong[place] = bad
+                with pytest.raises(IndexError):
+                    store({"rows": rows, "index": wrong, "y": y})
+                assert not y.any()
+        store({"rows": rows, "index": index, "y": y})
+    assert torch.equal(y, torch.zeros(4, 800, 50).index_copy(1, index, rows))
 
 
 @pytest.mark.parametrize("width", WIDTHS)

@@ -15,6 +15,7 @@ from math import prod
 from fusewright.ir.dtype import DType
 from fusewright.ir.group import Accumulate, Action, Group, Local, Reduce, ScanStore, Stage, Store
 from fusewright.ir.index import Index, LoopSymbol, SizeSymbol, Symbol, integer
+from fusewright.ir.raising import early_checks
 from fusewright.kernels.analysis import Dependences, loaded_in, stage_values, stored_in
 from fusewright.kernels.llvm import indexing, memory
 from fusewright.kernels.llvm.builder import IRBuilder, Register, VectorType
@@ -24,7 +25,7 @@ from fusewright.kernels.llvm.mathematics import definitions
 from fusewright.kernels.llvm.plan import InnerPlan, KernelPlan
 from fusewright.kernels.llvm.reduce import write_reductions
 from fusewright.kernels.llvm.scans import Carry
-from fusewright.kernels.llvm.scatter import accumulate
+from fusewright.kernels.llvm.scatter import accumulate, check_early
 from fusewright.kernels.llvm.scope import Scope, load_arguments
 from fusewright.kernels.llvm.storage import MEMORY, REGISTER
 from fusewright.kernels.llvm.tiles import call_transpose, transposed_loads
@@ -71,6 +72,9 @@ class GroupWriter:
         scope, plan = self.scope, self.plan
         begin, end = self._parameter("begin"), self._parameter("end")
         self.row_sizes = {row.name: self._row_size(row) for row in self.group.locals if row.size}
+        checks = early_checks(self.group)
+        if checks is not None:
+            check_early(scope, checks)
         if plan.outer_lane is not None and not plan.points:
             self._write_line(plan.outer_lane, begin, end)
             return

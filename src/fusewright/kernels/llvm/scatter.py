@@ -2,25 +2,24 @@
 
 Points that may meet in one element are taken in order, by one thread. The loops along which they
 never do are outside: a vector, or a share of a thread, has elements of its own.
+
+The indices of rows that are stored are checked before the first row is: each share of a thread
+checks all of them, and stores nothing if one is out of range.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
 
 from fusewright.ir.dtype import DType
 from fusewright.ir.group import Accumulate
-from fusewright.ir.index import SizeSymbol
-from fusewright.kernels.llvm import memory
+from fusewright.ir.raising import EarlyChecks
+from fusewright.kernels.llvm import indexing, memory
 from fusewright.kernels.llvm.builder import Register
 from fusewright.kernels.llvm.operations import Operands, apply
-from fusewright.kernels.llvm.scope import Scope
+from fusewright.kernels.llvm.scope import I64, Scope
 from fusewright.kernels.llvm.storage import convert
-from fusewright.kernels.llvm.values import active_lanes, evaluate, failed_check, set_loaded
-
-STORES = SizeSymbol("stores")
-"""The counter of a loop that makes a turn where an index is inside."""
+from fusewright.kernels.llvm.values import active_lanes, evaluate, set_loaded
 
 OPERATIONS = {"add": "add", "min": "minimum", "max": "maximum"}
 
@@ -30,30 +29,30 @@ def accumulate(scope: Scope, action: Accumulate, dtype: DType) -> None:
     value = scope.spread(evaluate(scope, action.value))
     set_loaded(scope, action.indirect)
     buffer, index, varies = action.buffer, action.index, scope.lane_count > 1
-    if action.mode == "store":
-        with _if_inside(scope, action):
-            memory.store(scope, buffer, index, dtype, value)
-    else:
+    if action.mode != "store":
         active = active_lanes(scope, (), vector=varies)
         current = memory.load(scope, buffer, index, dtype, active, varies)
         value = _combined(scope, action, dtype, current, value)
-        memory.store(scope, buffer, index, dtype, value)
+    memory.store(scope, buffer, index, dtype, value)
 
 
-@contextmanager
-def _if_inside(scope: Scope, action: Accumulate) -> Iterator[None]:
-    """Code that runs unless an index of `action` has failed its check, in all lanes alike."""
-    checks = [failed_check(scope, value) for value in action.indirect]
-    outside = [check for check in checks if check is not None]
-    if not outside:
-        yield
-        return
-    any_outside = outside[0]
-    for other in outside[1:]:
-        any_outside = any_outside | other
-    number = scope.b.cast("zext", any_outside, "i64")
-    with scope.loop((STORES,), number, scope.integer(1), 1, runs=False):
-        yield
+def check_early(scope: Scope, checks: EarlyChecks) -> None:
+    """At the kernel's entry: check all indices, and return the code of a fault if one is out of
+    range.
+    """
+    b, status = scope.b, scope.status()
+    with ExitStack() as stack:
+        for loop in checks.loops:
+            extent = indexing.scalar(scope, loop.extent)
+            stack.enter_context(scope.loop((loop,), scope.integer(0), extent, 1, runs=False))
+        for index in checks.indices:
+            evaluate(scope, index)
+    code = b.emit(I64, f"load i64, ptr {status.text}, align 8")
+    outside, inside = b.name("outside"), b.name("inside")
+    b.line(f"br i1 {code.unequal(0).text}, label %{outside}, label %{inside}")
+    b.label(outside)
+    b.line(f"ret i64 {code.text}")
+    b.label(inside)
 
 
 def _combined(

@@ -313,13 +313,4 @@ def _indirect(scope: Scope, node: Indirect, guard: Guard) -> Register:
         active = active_lanes(scope, guard, vector=outside.type.lanes > 1)
         scope.fault(outside, OUT_OF_BOUNDS, active)
         value = b.select(outside, value.like(0), value)
-        scope.remember(("outside", value.text), outside)
     return value
-
-
-def failed_check(scope: Scope, node: Value) -> Register | None:
-    """Whether the loaded index `node` is out of range, in all lanes alike; None where that differs
-    from lane to lane, or is not checked.
-    """
-    outside = scope.recall(("outside", evaluate(scope, node).text))
-    return outside if outside is not None and outside.type.lanes == 1 else None
