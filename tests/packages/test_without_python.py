@@ -282,6 +282,29 @@ def test_memory_that_is_written_is_not_shared(library: CLibrary, tmp_path: Path)
 # Conditions and loops ---------------------------------------------------------------------------
 
 
+class Resizing(torch.nn.Module):
+    """Library calls that take lists of sizes."""
+
+    def forward(self, x: torch.Tensor) -> Any:
+        resize = torch.nn.functional.interpolate
+        larger = resize(x, size=(16, 16), mode="bilinear")
+        return larger + 1, resize(x, size=(5, 5), mode="bicubic", antialias=True)
+
+
+@pytest.mark.parametrize("tensors", ["plain", "inference"])
+@pytest.mark.parametrize("mode", ["plain", "inference"])
+def test_inference_mode(mode: str, tensors: str, library: CLibrary, tmp_path: Path) -> None:
+    x = torch.rand(2, 3, 8, 8)
+    path = fusewright.aot_compile(Resizing().eval(), (x,), None, tmp_path / "p")
+    with torch.inference_mode(tensors == "inference"):
+        x = x.clone()
+    with torch.inference_mode(mode == "inference"):
+        results, expected = library.load(path)(x), Resizing()(x)
+    for result, wanted in zip(results, expected, strict=True):
+        torch.testing.assert_close(result, wanted)
+        assert result.is_inference() == wanted.is_inference()
+
+
 class Branches(torch.nn.Module):
     """Conditions, one in another, and a loop; with weights, constants and sizes that vary."""
 

@@ -14,6 +14,7 @@ import torch
 from typer.testing import CliRunner
 
 import fusewright
+from fusewright import native
 from fusewright.cli import app
 from fusewright.errors import Unsupported
 from fusewright.runtime import cpp_library
@@ -148,6 +149,35 @@ def test_a_product_with_a_bias() -> None:
     record = graph_of(made).record
     assert record.in_python_because == ""
     assert "    addmm(buf0, arg0, arg1, arg2);\n" in emit_cpp("graph", record.lines).text
+
+
+@needs_compiler
+def test_sizes_are_taken_in_inference_mode() -> None:
+    """By kernels of the CPU that take integers where the operator's declaration has symbolic ones;
+    the thread's dispatch state is as before, also where the operator refuses.
+    """
+
+    def resize(x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.interpolate(x + 1, size=(5, 5), mode="bilinear", antialias=True)
+
+    made = compiled(resize)
+    with torch.inference_mode():
+        made_there = torch.rand(2, 3, 8, 8)
+    for inference in (True, False):
+        for x in (torch.rand(2, 3, 8, 8), made_there):
+            with torch.inference_mode(inference):
+                before = native.dispatch_state()
+                result, expected = made(x), resize(x)
+                assert native.dispatch_state() == before
+            torch.testing.assert_close(result, expected)
+            assert result.is_inference() == expected.is_inference()
+    refused = compiled(lambda x, i: torch.nn.functional.max_unpool2d(x + 1, i, 2))
+    with torch.inference_mode():
+        before = native.dispatch_state()
+        with pytest.raises(RuntimeError, match="invalid max index"):
+            refused(torch.zeros(1, 2, 2), torch.full((1, 2, 2), 99))
+        assert native.dispatch_state() == before
+    assert graph_of(refused).record.in_python_because == ""
 
 
 @needs_compiler

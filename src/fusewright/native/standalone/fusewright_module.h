@@ -314,7 +314,7 @@ inline std::vector<Tensor> call(const char *name, const char *overload, size_t r
     for (size_t i = 0; i < arguments.size(); i++) {
         stack[i] = arguments[i].word;
     }
-    check(torch.dispatch(name, overload, stack.data()), name);
+    check(package_torch_dispatch(name, overload, stack.data()), name);
     std::vector<Tensor> tensors;
     for (size_t i = 0; i < results; i++) {
         tensors.emplace_back(reinterpret_cast<AtenTensorHandle>(stack[i]));

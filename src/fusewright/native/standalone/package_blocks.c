@@ -269,7 +269,7 @@ static bool stack_of(Call *call, AtenTensorHandle *tensors, int64_t count, AtenT
         tensors[i] = NULL;
     }
     uint64_t operands[] = {(uint64_t)(uintptr_t)list, 0};
-    if (torch.dispatch("aten::stack", "", operands) != 0) {
+    if (package_torch_dispatch("aten::stack", "", operands) != 0) {
         return package_refuse(call, "the results of a loop's steps cannot be stacked");
     }
     *stack = (AtenTensorHandle)(uintptr_t)operands[0];

@@ -522,7 +522,7 @@ static bool op_dispatch(Call *call, const int64_t *operands)
     for (int64_t i = 0; i < arguments; i++) {
         stack[i] = next_argument(call, &at);
     }
-    if (torch.dispatch(operation->name, operation->overload, stack) != 0) {
+    if (package_torch_dispatch(operation->name, operation->overload, stack) != 0) {
         return package_refuse(call, "%s.%s failed", operation->name, operation->overload);
     }
     for (int64_t i = 0; i < results; i++) {

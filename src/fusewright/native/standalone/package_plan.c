@@ -139,7 +139,7 @@ static bool pack_weight(AtenTensorHandle *weight, const int64_t *packing, int64_
         return false;
     }
     *weight = NULL; /* the operator takes it over */
-    if (torch.dispatch("mkldnn::_reorder_convolution_weight", "", stack) != 0) {
+    if (package_torch_dispatch("mkldnn::_reorder_convolution_weight", "", stack) != 0) {
         return false;
     }
     *weight = (AtenTensorHandle)(uintptr_t)stack[0];

@@ -29,10 +29,17 @@ static const struct {
     {"aoti_torch_mm_out", &torch.mm_out, true},
     {"aoti_torch_bmm_out", &torch.bmm_out, true},
     {"aoti_torch_addmm_out", &torch.addmm_out, true},
-    {"aoti_torch_call_dispatcher", &torch.dispatch, true},
+    {"aoti_torch_call_dispatcher", &torch.call_dispatcher, true},
     {"aoti_torch_grad_mode_is_enabled", &torch.grad_mode_is_enabled, true},
     {"aoti_torch_grad_mode_set_enabled", &torch.grad_mode_set_enabled, true},
     {"aoti_torch_abi_version", &torch.abi_version, true},
+    {"_ZN3c108toStringENS_11DispatchKeyE", &torch.key_name, false},
+    {"_ZN3c104impl28tls_is_dispatch_key_excludedENS_11DispatchKeyE", &torch.is_key_excluded, false},
+    {"_ZN3c104impl29tls_set_dispatch_key_excludedENS_11DispatchKeyEb", &torch.set_key_excluded,
+     false},
+    {"_ZN3c104impl28tls_is_dispatch_key_includedENS_11DispatchKeyE", &torch.is_key_included, false},
+    {"_ZN3c104impl29tls_set_dispatch_key_includedENS_11DispatchKeyEb", &torch.set_key_included,
+     false},
     {"torch_exception_get_what_without_backtrace", &torch.last_error, false},
     {"torch_new_list_reserve_size", &torch.new_list, false},
     {"torch_list_push_back", &torch.list_push, false},
@@ -47,6 +54,26 @@ static const struct {
     {"omp_in_parallel", &torch.in_parallel, false},
 };
 
+enum { NO_KEY = 0, MOST_KEYS = 256 };
+
+/* The dispatch key of autograd's kernels; NO_KEY where this libtorch does not tell. */
+static uint16_t autograd_key;
+
+static uint16_t find_autograd_key(void)
+{
+    if (torch.key_name == NULL || torch.is_key_excluded == NULL || torch.set_key_excluded == NULL ||
+        torch.is_key_included == NULL || torch.set_key_included == NULL) {
+        return NO_KEY;
+    }
+    for (uint16_t key = NO_KEY + 1; key < MOST_KEYS; key++) {
+        const char *name = torch.key_name(key);
+        if (name != NULL && strcmp(name, "AutogradFunctionality") == 0) {
+            return key;
+        }
+    }
+    return NO_KEY;
+}
+
 const char *package_torch_find(void)
 {
     for (size_t i = 0; i < sizeof torch_functions / sizeof *torch_functions; i++) {
@@ -56,5 +83,27 @@ const char *package_torch_find(void)
             return torch_functions[i].name;
         }
     }
+    autograd_key = find_autograd_key();
     return NULL;
+}
+
+int32_t package_torch_dispatch(const char *name, const char *overload, uint64_t *stack)
+{
+    uint16_t key = autograd_key;
+    bool was_excluded = key != NO_KEY && torch.is_key_excluded(key);
+    bool was_included = key == NO_KEY || torch.is_key_included(key);
+    if (was_excluded) {
+        torch.set_key_excluded(key, false);
+    }
+    if (!was_included) {
+        torch.set_key_included(key, true);
+    }
+    int32_t refusal = torch.call_dispatcher(name, overload, stack);
+    if (!was_included) {
+        torch.set_key_included(key, false);
+    }
+    if (was_excluded) {
+        torch.set_key_excluded(key, true);
+    }
+    return refusal;
 }

@@ -38,7 +38,7 @@ typedef struct {
     int32_t (*bmm_out)(AtenTensorHandle, AtenTensorHandle, AtenTensorHandle);
     int32_t (*addmm_out)(AtenTensorHandle, AtenTensorHandle, AtenTensorHandle, AtenTensorHandle,
                          float, float);
-    int32_t (*dispatch)(const char *, const char *, uint64_t *);
+    int32_t (*call_dispatcher)(const char *, const char *, uint64_t *);
     bool (*grad_mode_is_enabled)(void);
     void (*grad_mode_set_enabled)(bool);
     uint64_t (*abi_version)(void);
@@ -49,6 +49,11 @@ typedef struct {
     int32_t (*item_bool)(AtenTensorHandle, bool *);
     int32_t (*clone)(AtenTensorHandle, AtenTensorHandle *);
     void *(*new_memory)(size_t); /* of C++, which torch deletes */
+    const char *(*key_name)(uint16_t); /* of a dispatch key; these five may be absent */
+    bool (*is_key_excluded)(uint16_t);
+    void (*set_key_excluded)(uint16_t, bool);
+    bool (*is_key_included)(uint16_t);
+    void (*set_key_included)(uint16_t, bool);
     int (*thread_count)(void);
     void (*parallel)(void (*)(void *), void *, unsigned, unsigned);
     int (*thread_number)(void);
@@ -60,6 +65,15 @@ extern PackageTorch torch;
 
 /* Find all. The name of one that is missing, or NULL. */
 const char *package_torch_find(void);
+
+/* Call an operator, which takes the arguments off `stack` and leaves its results there. Not 0: it
+   fails.
+
+   Where a list of sizes may be symbolic, the dispatcher gets it as a list of that type, which
+   autograd's kernels take and many of the CPU's do not. In inference mode, and for tensors that were
+   made in it, autograd's are passed over. Here they are called all the same: they hand the list on
+   as integers, and record nothing while gradients are disabled. */
+int32_t package_torch_dispatch(const char *name, const char *overload, uint64_t *stack);
 
 #ifdef __cplusplus
 }
