@@ -116,6 +116,11 @@ class Register:
     is known. A constant is known everywhere.
     """
 
+    @property
+    def is_true(self) -> bool:
+        """Whether it is the constant for true."""
+        return self.text == "true"
+
     def __add__(self, other: Operand) -> Register:
         return self.builder.arithmetic("add", self, other)
 
@@ -252,6 +257,14 @@ class IRBuilder:
     def constant(self, kind: VectorType, value: Number) -> Register:
         return Register(self, kind.constant(value), kind)
 
+    def vector(self, element: str, values: Sequence[Number]) -> Register:
+        """The constant of these values, one a lane."""
+        kind = VectorType(element, len(values))
+        if kind.lanes == 1:
+            return self.constant(kind, values[0])
+        elements = ", ".join(f"{element} {kind.element_constant(value)}" for value in values)
+        return Register(self, f"<{elements}>", kind)
+
     # -- arithmetic ---------------------------------------------------------------------------
 
     def binary(
@@ -337,11 +350,10 @@ class IRBuilder:
 
     def look_up(self, row: Sequence[float], index: Register) -> Register:
         """In each of 16 lanes the element of `row` that the index's low four bits name."""
-        kind = VectorType("float", 16)
-        elements = ", ".join(f"float {kind.element_constant(value)}" for value in row)
+        table = self.vector("float", row)
         return self.emit(
-            kind,
-            f"call {kind} @llvm.x86.avx512.permvar.sf.512({kind} <{elements}>, "
+            table.type,
+            f"call {table.type} @llvm.x86.avx512.permvar.sf.512({table.type} {table.text}, "
             f"{index.type} {index.text})",
         )
 

@@ -85,13 +85,11 @@ class Loops:
             count = _constant_count(first, stop)
             if count is None:
                 left = b.cast("trunc", stop - first, "i32")
-                mask = Register(b, *_positions(lanes)) < b.splat(left, lanes)
+                mask = b.vector("i32", range(lanes)) < b.splat(left, lanes)
             else:
-                kind = VectorType("i1", lanes)
-                bits = ", ".join(
-                    f"i1 {'true' if lane < count else 'false'}" for lane in range(lanes)
-                )
-                mask = b.constant(kind, True) if count >= lanes else Register(b, f"<{bits}>", kind)
+                mask = b.constant(VectorType("i1", lanes), True)
+                if count < lanes:
+                    mask = b.vector("i1", [number < count for number in range(lanes)])
             self._with_lanes(Lanes(lane, lanes, mask, count, _ends(start, stop)), body)
 
     def _main_stop(
@@ -145,10 +143,6 @@ class Loops:
         stop = indexing.scalar(scope, lane.extent)
         loop = self.lane_loop_in_parts if in_parts else self.lane_loop
         loop(lane, scope.integer(0), stop, wide, body)
-
-
-def _positions(lanes: int) -> tuple[str, VectorType]:
-    return f"<{', '.join(f'i32 {lane}' for lane in range(lanes))}>", VectorType("i32", lanes)
 
 
 def _ends(start: Register, stop: Register) -> tuple[int, int] | None:

@@ -69,12 +69,18 @@ def _load_run(
     if active is None:
         return b.emit(kind, f"load {kind}, ptr {pointer.text}, align {dtype.bytes}")
     mask, kind = _of_lanes_inside(scope, _mask(scope, active), kind)
-    loaded = b.emit(
+    return _widened(scope, _masked_load(scope, kind, pointer, dtype.bytes, mask))
+
+
+def _masked_load(
+    scope: Scope, kind: VectorType, pointer: Register, align: int, mask: Register
+) -> Register:
+    """The vector at `pointer`; zeros where the mask does not hold, whose memory is not touched."""
+    return scope.b.emit(
         kind,
-        f"call {kind} @llvm.masked.load.{kind.suffix}.p0(ptr align {dtype.bytes} {pointer.text}, "
+        f"call {kind} @llvm.masked.load.{kind.suffix}.p0(ptr align {align} {pointer.text}, "
         f"{mask.type} {mask.text}, {kind} zeroinitializer)",
     )
-    return _widened(scope, loaded)
 
 
 def _gather(
@@ -169,13 +175,8 @@ def _load_places(
         pointer = b.select(all_active, pointer, scope.nowhere(kind.lanes * align))
     if len(places) == kind.lanes:
         return b.emit(kind, f"load {kind}, ptr {pointer.text}, align {align}")
-    bits = ", ".join(f"i1 {'true' if p in places else 'false'}" for p in range(kind.lanes))
-    mask = Register(b, f"<{bits}>", kind.of("i1"))
-    return b.emit(
-        kind,
-        f"call {kind} @llvm.masked.load.{kind.suffix}.p0(ptr align {align} {pointer.text}, "
-        f"{mask.type} {mask.text}, {kind} zeroinitializer)",
-    )
+    mask = b.vector("i1", [place in places for place in range(kind.lanes)])
+    return _masked_load(scope, kind, pointer, align, mask)
 
 
 def _of_lanes_inside(scope: Scope, mask: Register, kind: VectorType) -> tuple[Register, VectorType]:

@@ -384,9 +384,7 @@ class ProductWriter:
             mask = None
             if not known_multiple(symbol.extent, self.tiling.columns):
                 left = b.cast("trunc", columns.stop - first, "i32")
-                numbers = ", ".join(f"i32 {lane}" for lane in range(lanes))
-                positions = Register(b, f"<{numbers}>", VectorType("i32", lanes))
-                mask = positions < b.splat(left, lanes)
+                mask = b.vector("i32", range(lanes)) < b.splat(left, lanes)
             scope.lanes = Lanes(symbol, lanes, mask)
             self._pack_vector(step, first - columns.start)
             scope.lanes = None

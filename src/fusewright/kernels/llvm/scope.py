@@ -302,11 +302,7 @@ class Scope:
 
     def lane_positions(self, element: str = "i64") -> Register:
         """0, 1, 2, … by lane."""
-        kind = VectorType(element, self.lane_count)
-        if kind.lanes == 1:
-            return self.b.constant(kind, 0)
-        numbers = ", ".join(f"{element} {lane}" for lane in range(kind.lanes))
-        return Register(self.b, f"<{numbers}>", kind)
+        return self.b.vector(element, range(self.lane_count))
 
     def fault(self, lanes: Register, code: int, active: Register | None) -> None:
         """Let the kernel return `code` if `lanes` (i1) hold anywhere among the active ones."""

@@ -90,8 +90,7 @@ def _known_condition(scope: Scope, node: Value) -> Register | None:
         return None
     if len(set(truths)) == 1:
         return scope.b.constant(VectorType("i1"), truths[0])
-    bits = ", ".join(f"i1 {'true' if truth else 'false'}" for truth in truths)
-    return Register(scope.b, f"<{bits}>", VectorType("i1", len(truths)))
+    return scope.b.vector("i1", truths)
 
 
 def _known_truths(scope: Scope, node: Value) -> Sequence[bool] | None:
@@ -155,7 +154,7 @@ def active_lanes(scope: Scope, guard: Guard, *, vector: bool) -> Register | None
     """
     active = scope.lanes.mask if vector and scope.lanes is not None else None
     for register in _masks(scope, guard):
-        if register.text == "true":
+        if register.is_true:
             continue
         if active is None:
             active = register
@@ -266,8 +265,8 @@ def _index_value(scope: Scope, node: IndexValue, dtype: DType, guard: Guard) -> 
 
 def _apply(scope: Scope, operation: str, arguments: tuple[Value, ...], guard: Guard) -> Register:
     values = [evaluate(scope, argument, guard) for argument in arguments]
-    if operation == "bitwise_and" and any(value.text == "true" for value in values):
-        return min(values, key=lambda value: value.text == "true")
+    if operation == "bitwise_and" and any(value.is_true for value in values):
+        return min(values, key=lambda value: value.is_true)
     if any(value.type.lanes > 1 for value in values):
         values = [scope.spread(value) for value in values]
 
@@ -290,7 +289,7 @@ def _apply(scope: Scope, operation: str, arguments: tuple[Value, ...], guard: Gu
 def _masked(scope: Scope, node: Masked, guard: Guard) -> Register:
     mask = evaluate(scope, node.mask, guard)
     inner = evaluate(scope, node.value, (*guard, node.mask))
-    if mask.text == "true":
+    if mask.is_true:
         return inner
     lanes = max(mask.type.lanes, inner.type.lanes)
     if lanes > 1:
