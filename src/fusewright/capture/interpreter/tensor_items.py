@@ -20,19 +20,11 @@ from fusewright.fake import holds_integers
 
 
 def tensor_item(machine: Machine, tensor: TensorValue, key: Value) -> Value:
-    """An item of a tensor; where a mode says so it is read even if the index is a single number."""
+    """An item of a tensor. Raises: Unsupported."""
     if any(isinstance(region, IndexRegionValue) for region in machine.regions):
-        keys = key.items(machine) if isinstance(key, TupleValue) else [key]
-        device = machine.new(tensor.fake.device)
-        if all(isinstance(part, TensorValue) or is_number(part) for part in keys):
-            indices = [
-                part
-                if isinstance(part, TensorValue)
-                else machine.call_graph(torch.tensor, [part], {"device": device})
-                for part in keys
-            ]
-            index = ListValue(list, indices)
-            return machine.call_graph(torch.ops.aten.index.Tensor, [tensor, index], {})
+        gathered = _gathered_item(machine, tensor, key)
+        if gathered is not None:
+            return gathered
     selected = at_varying_numbers(machine, tensor, key)
     if selected is not None:
         item, rest = selected
@@ -49,12 +41,29 @@ def tensor_item(machine: Machine, tensor: TensorValue, key: Value) -> Value:
         return copy
 
 
+def _gathered_item(machine: Machine, tensor: TensorValue, key: Value) -> Value | None:
+    """An item read at indices that are tensors, as a mode of the program's asks for numbers, too.
+    None where the key has other parts.
+    """
+    keys = _parts(machine, key)
+    if not all(isinstance(part, TensorValue) or is_number(part) for part in keys):
+        return None
+    device = machine.new(tensor.fake.device)
+    indices = [
+        part
+        if isinstance(part, TensorValue)
+        else machine.call_graph(torch.tensor, [part], {"device": device})
+        for part in keys
+    ]
+    return machine.call_graph(torch.ops.aten.index.Tensor, [tensor, ListValue(list, indices)], {})
+
+
 def _copied_item(machine: Machine, tensor: TensorValue, key: Value) -> Value | None:
     """`tensor[:, i]` where a tensor of one integer says where, as a copy: which part of the tensor
-    a view would be is not known. None where the key has other parts, or such
-    tensors in slices alone.
+    a view would be is not known. None where the key has other parts, or such tensors in slices
+    alone.
     """
-    keys = key.items(machine) if isinstance(key, TupleValue) else [key]
+    keys = _parts(machine, key)
     numbered = [part for part in keys if _is_basic(part)]
     if len(numbered) < sum(part.python_type() not in (type(None), EllipsisType) for part in keys):
         return None
@@ -73,6 +82,11 @@ def _copied_item(machine: Machine, tensor: TensorValue, key: Value) -> Value | N
     machine.builder.note_copy(tensor.fake, item.fake)
     rest = [position for position in keys if not isinstance(position, TensorValue)]
     return tensor_item(machine, item, machine.new_tuple(rest)) if rest else item
+
+
+def _parts(machine: Machine, key: Value) -> Sequence[Value]:
+    """The parts of a key, of which a tuple has several."""
+    return key.items(machine) if isinstance(key, TupleValue) else [key]
 
 
 def _is_basic(key: Value) -> bool:

@@ -18,7 +18,7 @@ from fusewright.ir.index import Index
 from fusewright.kernels.analysis import lane_offsets
 from fusewright.kernels.llvm import indexing
 from fusewright.kernels.llvm.builder import Register, VectorType
-from fusewright.kernels.llvm.plan import MOST_RUNS
+from fusewright.kernels.llvm.plan import MOST_RUNS, runs_of
 from fusewright.kernels.llvm.scope import POINTER, Scope, any_lane
 from fusewright.kernels.llvm.storage import MEMORY, REGISTER, from_memory, to_memory
 
@@ -107,7 +107,7 @@ def picked_offsets(scope: Scope, index: Index) -> tuple[int, ...] | None:
     if lanes is None or indexing.has_vectors(scope, index):
         return None
     offsets = lane_offsets(index, lanes.symbol, lanes.count)
-    if offsets is None or 1 + max(offsets) - min(offsets) > MOST_RUNS * lanes.count:
+    if offsets is None or runs_of(offsets) > MOST_RUNS:
         return None
     return None if offsets == tuple(range(lanes.count)) else offsets
 

@@ -344,8 +344,13 @@ def _access_cost(traits: Traits, symbol: LoopSymbol, lanes: int) -> float:
 
 def _cost_of_picking(offsets: Sequence[int]) -> float:
     """The cost of picking lanes from whole vectors, or of a gather where these are too many."""
-    runs = -(-(1 + max(offsets) - min(offsets)) // len(offsets))
+    runs = runs_of(offsets)
     return 2.0 * max(1, runs - 1) if runs <= MOST_RUNS else GATHER
+
+
+def runs_of(offsets: Sequence[int]) -> int:
+    """How many whole vectors hold the elements at these offsets, one a lane."""
+    return -(-(1 + max(offsets) - min(offsets)) // len(offsets))
 
 
 STEP_COST = {0: 0.25, 1: 1.0}
