@@ -152,10 +152,10 @@ class Launch:
 
 @record
 class BatchedKernel:
-    """A kernel that does the work of several launches, the programs of its launch, and the values
-    of its table of arguments.
-    """
+    """A kernel that does the work of several launches, and what its launch needs."""
 
     kernel: Kernel
     programs: Index
-    values: int
+    sizes: tuple[Index, ...] = ()
+    values: int = 0
+    """Values of its table of arguments; 0: it has none."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 from fusewright.ir.canonical import hash_of
 from fusewright.ir.dtype import DType
 from fusewright.ir.group import Group, Schedule
+from fusewright.ir.index import integer
 from fusewright.ir.kernel import BatchedKernel, Kernel, KernelArgument, Launch, TritonFacts
 from fusewright.ir.lines import CallKernel, DefineKernel, Line
 from fusewright.ir.parse import parse_commented_loops
@@ -21,6 +21,9 @@ MOST_VALUES = 8000
 """Values in a kernel's table: a number for each launch that it does the work of, and all of their
 arguments. Two launches write them.
 """
+
+MOST_PARAMETERS = 64
+"""Parameters of a kernel without a table: a size for each launch, and all of their arguments."""
 
 TABLE = KernelArgument(name="table", dtype=DType.I64, is_written=True)
 """Memory for the table, the last argument of a batch. A kernel whose parameters are the addresses
@@ -61,9 +64,6 @@ def with_batches(kernels: KernelSet, schedule: Schedule, lines: Sequence[Line]) 
 class Batcher:
     """Tells which kernels can be batched, and writes kernels for batches of them."""
 
-    fewest: Final = 3
-    """Launches that are worth a kernel of their own: its table takes a launch, too."""
-
     def __init__(self) -> None:
         self._structures: dict[str, str | None] = {}
         """By key of a kernel."""
@@ -99,9 +99,14 @@ class Batcher:
         """How many launches of so many arguments one kernel can do the work of."""
         return MOST_VALUES // (arguments + 1) - 1
 
+    def is_worth(self, launches: int, arguments: int) -> bool:
+        """Whether one kernel takes fewer launches than so many: a table takes one, too."""
+        return launches > 1 + has_table(launches, arguments)
+
     def batch(self, kernels: Sequence[Kernel], places: Sequence[int]) -> BatchedKernel:
         """The kernel for launches of these kernels, whose structures are equal, in order. Its
-        arguments are those of the first, then those of the second, and memory for its table.
+        arguments are those of the first, then those of the second, and memory for its table, or
+        the launches' sizes.
         `places`: for each argument of a launch the place of the first that is the same buffer; it
         is an argument once.
         """
@@ -112,27 +117,37 @@ class Batcher:
         own, names = _merged(first.arguments, places)
         general = of_any_size(groups[0], names=names)
         assert general is not None
-        written = batched.write_batch(general, own, sizes)
-        source = commented_loops(general) + written.source
-        kinds = first.facts.types
-        types = [kinds[place] for place in dict.fromkeys(places)] * len(sizes)
-        facts = replace(written.facts, types=(*types, "*i64"), launches=tuple(sizes))
         arguments = [
             replace(argument, name=f"{argument.name}_{place}")
             for place in range(len(sizes))
             for argument in own
         ]
+        in_table = has_table(len(sizes), len(own))
+        written = batched.write_batch(general, own, sizes, has_table=in_table)
+        source = commented_loops(general) + written.source
+        facts = written.facts
+        if in_table:
+            kinds = first.facts.types
+            types = [kinds[place] for place in dict.fromkeys(places)] * len(sizes)
+            facts = replace(facts, types=(*types, "*i64"), launches=tuple(sizes))
         key = hash_of(first.language, source, facts.identity)
         kernel = Kernel(
             name=f"{first.name.rpartition('_')[0]}_batch_{key[:8]}",
             key=key,
             language=first.language,
             source=source,
-            arguments=(*arguments, TABLE),
-            sizes=(),
+            arguments=(*arguments, TABLE) if in_table else tuple(arguments),
+            sizes=() if in_table else tuple(f"s0_{place}" for place in range(len(sizes))),
             facts=facts,
         )
-        return BatchedKernel(kernel, written.programs, len(sizes) + len(arguments))
+        if in_table:
+            return BatchedKernel(kernel, written.programs, values=len(sizes) + len(arguments))
+        return BatchedKernel(kernel, written.programs, sizes=tuple(map(integer, sizes)))
+
+
+def has_table(launches: int, arguments: int) -> bool:
+    """Whether the arguments of so many launches, and their sizes, are too many for parameters."""
+    return launches * (arguments + 1) > MOST_PARAMETERS
 
 
 def _merged(

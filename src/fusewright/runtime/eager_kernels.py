@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any, Final
 
@@ -55,25 +55,27 @@ def eager_kernel(
         devices = {tensor.device for tensor in memory.values()}
         device = next((device for device in devices if device.type != "cpu"), torch.device("cpu"))
         memory = {name: tensor.to(device) for name, tensor in memory.items()}
+        sizes = {name: values[name] for name in names[tensors:]}
+        if launches:
+            memory.pop(names[tensors - 1])  # The table tells a GPU alone where the others lie.
+            sizes = {f"s0_{number}": size for number, size in enumerate(launches)}
+        own_sizes = _by_launch(sizes)
         with torch.no_grad():
-            if not launches:
-                evaluate(parsed(), memory, {name: values[name] for name in names[tensors:]})
-            for size, part in zip(launches, _parts(memory), strict=False):
-                evaluate(parsed(), part, {"s0": size})
+            for number, own in _by_launch(memory).items():
+                evaluate(parsed(), own, own_sizes.get(number, {}))
 
     return run
 
 
-def _parts(memory: Mapping[str, torch.Tensor]) -> Iterable[dict[str, torch.Tensor]]:
-    """The tensors of each of the launches that a kernel does the work of, in order, under the names
-    in the loops: `in0_3` is `in0` of the launch 3.
+def _by_launch(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Arguments under their names in the loops, by number of the launch: `in0_3` is `in0` of the
+    launch 3. The number is empty for a kernel of a single launch.
     """
-    parts: dict[str, dict[str, torch.Tensor]] = {}
-    for name, tensor in memory.items():
-        own, _, number = name.rpartition("_")
-        if own:
-            parts.setdefault(number, {})[own] = tensor
-    return parts.values()
+    launches: dict[str, dict[str, Any]] = {}
+    for name, value in values.items():
+        own, _, number = name.partition("_")
+        launches.setdefault(number, {})[own] = value
+    return launches
 
 
 def warn_of_eager_kernel(name: str, place: str, reason: str) -> None:

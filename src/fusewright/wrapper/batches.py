@@ -38,7 +38,7 @@ from fusewright.ir.lines import (
     View,
 )
 from fusewright.ir.program import Buffer, Layout
-from fusewright.records import field, record
+from fusewright.records import field, record, replace
 from fusewright.wrapper.choices import without_lost_kernels
 
 SMALL: Final = 1 << 16
@@ -48,12 +48,11 @@ SMALL: Final = 1 << 16
 class Batching(Protocol):
     """The interface of `kernels.batching` that this pass needs: floors below do not import it."""
 
-    @property
-    def fewest(self) -> int: ...
-
     def structure(self, kernel: Kernel) -> str | None: ...
 
     def most(self, arguments: int) -> int: ...
+
+    def is_worth(self, launches: int, arguments: int) -> bool: ...
 
     def batch(self, kernels: Sequence[Kernel], places: Sequence[int]) -> BatchedKernel: ...
 
@@ -92,7 +91,7 @@ def batch_launches(
     batches = search.batches(lines)
     if not batches:
         return tuple(lines)
-    new: list[DefineKernel] = []
+    new: dict[str, DefineKernel] = {}
     launches: dict[int, tuple[Line, ...]] = {}
     replaced: set[int] = set()
     names = _new_names(lines)
@@ -100,8 +99,8 @@ def batch_launches(
         calls = [line.launch for n in batch.members if isinstance(line := lines[n], CallKernel)]
         places = _places(calls[0].buffers)
         together = batching.batch([kernels[launch.kernel] for launch in calls], places)
-        new.append(DefineKernel(kernel=together.kernel))
-        launches[batch.members[-1]] = _joined(calls, together, next(names))
+        new[together.kernel.name] = DefineKernel(kernel=together.kernel)
+        launches[batch.members[-1]] = _joined(calls, together, names)
         replaced.update(batch.members)
     waiting = search.waiting(lines, batches)
     moved = {number for numbers in waiting.values() for number in numbers}
@@ -112,7 +111,7 @@ def batch_launches(
         elif number not in replaced and number not in moved:
             result.append(line)
         result += (lines[other] for other in waiting.get(number, ()))
-    return without_lost_kernels(lines, _behind_kernels(result, new))
+    return without_lost_kernels(lines, _behind_kernels(result, new.values()))
 
 
 def _places(buffers: Sequence[str]) -> tuple[int, ...]:
@@ -127,23 +126,27 @@ def _new_names(lines: Sequence[Line]) -> Iterator[str]:
     return (name for name in names if name not in taken)
 
 
-def _joined(calls: Sequence[Launch], together: BatchedKernel, name: str) -> tuple[Line, ...]:
-    """The lines that do what `calls` do, with a buffer `name` for the table of their arguments."""
-    device = calls[0].device
-    size, stride = (integer(together.values),), (integer(1),)
-    table = Buffer(
-        name=name, layout=Layout(dtype=DType.I64, size=size, stride=stride, device=device)
-    )
+def _joined(
+    calls: Sequence[Launch], together: BatchedKernel, names: Iterator[str]
+) -> tuple[Line, ...]:
+    """The lines that do what `calls` do, with a buffer for the table of their arguments, if there
+    is one; its name is the next of `names`.
+    """
     origins = dict.fromkeys(origin for launch in calls for origin in launch.origins)
-    own = (buffer for launch in calls for buffer in dict.fromkeys(launch.buffers))
     launch = Launch(
         kernel=together.kernel.name,
-        buffers=(*own, name),
-        sizes=(),
+        buffers=tuple(name for launch in calls for name in dict.fromkeys(launch.buffers)),
+        sizes=together.sizes,
         units=together.programs,
-        device=device,
+        device=calls[0].device,
         origins=tuple(origins),
     )
+    if not together.values:
+        return (CallKernel(launch=launch),)
+    size, stride = (integer(together.values),), (integer(1),)
+    layout = Layout(dtype=DType.I64, size=size, stride=stride, device=launch.device)
+    table = Buffer(name=next(names), layout=layout)
+    launch = replace(launch, buffers=(*launch.buffers, table.name))
     return Allocate(buffer=table), CallKernel(launch=launch), FreeIfNotReused(buffer=table)
 
 
@@ -181,11 +184,11 @@ class _Search:
         self._found: list[_Batch] = []
 
     def batches(self, lines: Sequence[Line]) -> list[_Batch]:
-        """Batches of as many launches as are worth it, and more."""
+        """Batches of as many launches as are worth a kernel of their own."""
         for number, line in enumerate(lines):
             self._pass(number, line)
         self._close(self._open.copy())
-        return [batch for batch in self._found if len(batch.members) >= self._batching.fewest]
+        return self._found
 
     def waiting(self, lines: Sequence[Line], batches: Sequence[_Batch]) -> dict[int, list[int]]:
         """Frees that wait, by the last launch of the batches that use what they free."""
@@ -267,5 +270,7 @@ class _Search:
 
     def _close(self, batches: Mapping[_Key, _Batch]) -> None:
         for key, batch in batches.items():
-            self._found.append(batch)
+            *_, places = key
+            if self._batching.is_worth(len(batch.members), len(set(places))):
+                self._found.append(batch)
             del self._open[key]

@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -17,9 +19,9 @@ import torch
 
 import fusewright
 from fusewright.context import CompileContext
-from fusewright.ir.kernel import Kernel
+from fusewright.ir.kernel import BatchedKernel, Kernel
 from fusewright.ir.parse import parse_program
-from fusewright.kernels import define_kernels
+from fusewright.kernels import batching, define_kernels
 from fusewright.kernels.batching import Batcher
 from fusewright.kernels.triton import LIMITS
 from fusewright.runtime.cuda import TritonSource
@@ -55,22 +57,38 @@ def kernels_of(*texts: str) -> list[Kernel]:
 
 @golden("cases/batched.txt")
 def test_source(text: str) -> str:
-    sizes, _, program = text.partition("\n")
-    kernels = kernels_of(*(program.replace("{n}", size) for size in sizes.split()[1:]))
-    return Batcher().batch(kernels, range(len(kernels[0].arguments))).kernel.source
+    head, _, program = text.partition("\n")
+    kind, *sizes = head.split()
+    kernels = kernels_of(*(program.replace("{n}", size) for size in sizes))
+    with parameters(batching.MOST_PARAMETERS if kind == "sizes" else 0):
+        return Batcher().batch(kernels, range(len(kernels[0].arguments))).kernel.source
+
+
+def parameters(most: int) -> AbstractContextManager[Any]:
+    """Kernels of several launches have so many parameters at most; 0: all have a table."""
+    return patch.object(batching, "MOST_PARAMETERS", most)
+
+
+def test_a_table_is_worth_three_launches() -> None:
+    """A launch writes it. Parameters are worth two."""
+    batcher = Batcher()
+    assert [batcher.is_worth(launches, 3) for launches in (1, 2)] == [False, True]
+    assert [batcher.is_worth(launches, 40) for launches in (1, 2, 3)] == [False, False, True]
 
 
 @pytest.mark.parametrize("places", [(0, 1, 2, 3), (0, 1, 2, 2)], ids=["apart", "in place"])
 @pytest.mark.parametrize("eagerly", [False, True])
+@pytest.mark.parametrize("most", [0, batching.MOST_PARAMETERS], ids=["table", "parameters"])
 def test_each_launch_has_its_tensors(
-    places: tuple[int, ...], eagerly: bool, tmp_path: Path
+    places: tuple[int, ...], eagerly: bool, most: int, tmp_path: Path
 ) -> None:
     """Elements behind a tensor's end are another's, and stay as they are."""
     kernels = kernels_of(*(STEP.replace("{n}", str(size)) for size in SIZES))
     batcher = Batcher()
     assert len({batcher.structure(kernel) for kernel in kernels}) == 1
-    batch = batcher.batch(kernels, places)
-    assert batch.values == len(SIZES) * (1 + len(set(places)))
+    with parameters(most):
+        batch = batcher.batch(kernels, places)
+    assert batch.values == (0 if most else len(SIZES) * (1 + len(set(places))))
     generator = torch.Generator().manual_seed(0)
     given: list[torch.Tensor] = []
     wanted: list[torch.Tensor] = []
@@ -81,25 +99,36 @@ def test_each_launch_has_its_tensors(
         result[:size] = x[:size] + g[:size] * rate.float()
         wanted.append(result)
         given += [g, rate, x] if places[3] == 2 else [g, rate, x, x.clone()]
-    given.append(torch.zeros(batch.values, dtype=torch.int64))
-    launch(batch.kernel, given, int(batch.programs), tmp_path, eagerly)
+    if batch.values:
+        given.append(torch.zeros(batch.values, dtype=torch.int64))
+    launch(batch, given, tmp_path, eagerly)
     width = len(set(places))
     for place, result in enumerate(wanted):
         torch.testing.assert_close(given[place * width + places[3]], result)
 
 
 def launch(
-    kernel: Kernel, tensors: Sequence[torch.Tensor], programs: int, folder: Path, eagerly: bool
+    batch: BatchedKernel, tensors: Sequence[torch.Tensor], folder: Path, eagerly: bool
 ) -> None:
-    source = source_of(kernel)
+    source = source_of(batch.kernel)
     assert isinstance(source, TritonSource)
-    assert source.launches == SIZES
+    assert (source.launches or tuple(map(int, batch.sizes))) == SIZES
+    programs, sizes = int(batch.programs), list(map(int, batch.sizes))
+    text = batch.kernel.source
     if eagerly:
         names = tuple(source.signature)
-        eager_kernel(kernel.source, names, len(names), source.launches)(*tensors, programs)
+        eager_kernel(text, names, source.tensors, source.launches)(*tensors, *sizes, programs)
         return
-    own = interpreter.with_table(source.first_values, tensors, [*source.signature.values()])
-    function = interpreter.load_kernel(kernel.source.lstrip("\n"), folder)
+    own: Sequence[Any] = [*tensors, *sizes]
+    if batch.values:
+        own = interpreter.with_table(source.first_values, tensors, [*source.signature.values()])
+    else:  # Numbers of the CPU are given by value.
+        kinds = source.signature.values()
+        own = [
+            value if kind.startswith("*") or isinstance(value, int) else value.item()
+            for value, kind in zip(own, kinds, strict=True)
+        ]
+    function = interpreter.load_kernel(text.lstrip("\n"), folder)
     function[(programs,)](*own, *source.blocks.values())
 
 

@@ -1,9 +1,11 @@
 """One kernel for launches that differ in their tensors and sizes alone, such as the steps of an
 optimiser for many parameters.
 
-Each program finds the launch that it is a part of, by halves, in a table in memory, which has its
-first program, its size and its tensors (`runtime.argument_tables`). The source is the same for any
-number of launches of any sizes:
+The tensors and sizes of a few launches are the kernel's parameters; of `in0_0`, `s0_0`, `in0_1`,
+`s0_1` and so on, each program takes over those of the launch that it is a part of. For many
+launches, it finds them by halves in a table in memory, which has the first program, the size and
+the tensors of each (`runtime.argument_tables`). The source is the same for any sizes, and with a
+table for any number of launches:
 
 ```
 @triton.jit
@@ -107,10 +109,11 @@ def of_any_size(
 
 
 def write_batch(
-    group: Group, arguments: Sequence[KernelArgument], sizes: Sequence[int]
+    group: Group, arguments: Sequence[KernelArgument], sizes: Sequence[int], *, has_table: bool
 ) -> TritonKernel:
     """One kernel for a group under canonical names, which `of_any_size` has made, on as many sets
-    of its arguments as there are sizes.
+    of its arguments as there are sizes. Without a table, its parameters are all arguments of the
+    first launch, then those of the second, and the sizes in the same order.
     """
     whole = of_any_size(group, TILES.index * TILE)
     assert whole is not None
@@ -121,27 +124,27 @@ def write_batch(
     bodies = KernelWriter(whole, tile(whole), "program").write(), writer.write()
     own = ", ".join(argument.name for argument in arguments)
     kinds = [writer.kind(argument) for argument in arguments]
-    pointers = [place for place, kind in enumerate(kinds) if kind.startswith("*")]
-    addresses = " | ".join(f"argument{place}" for place in pointers)
+    if has_table:
+        parameters = dict(TABLE_PARAMETERS)
+        choice = _from_table(arguments, kinds, block)
+    else:
+        numbers = range(len(sizes))
+        own_kinds = {argument.name: kind for argument, kind in zip(arguments, kinds, strict=True)}
+        parameters = {f"{name}_{n}": kind for n in numbers for name, kind in own_kinds.items()}
+        parameters |= {f"s0_{n}": "i32" for n in numbers}
+        choice = _from_parameters(list(own_kinds), len(sizes), block)
     rows = [
         *imports([row for body in bodies for row in body]),
         *("", "", "@triton.jit", f"def whole(program, {own}, {block}: tl.constexpr):", *bodies[0]),
         *("", "", "@triton.jit", f"def last(program, {own}, s0, {block}: tl.constexpr):"),
         *bodies[1],
-        *("", "", "@triton.jit", f"def kernel(table, launches, {block}: tl.constexpr):"),
-        *(f"    {row}" for row in SEARCH),
-        f"    arguments = table + launches + place * {len(arguments)}",
-        *(f"    argument{place} = tl.load(arguments + {place})" for place in range(len(arguments))),
-        f"    if ((program + 1) * {block} <= s0) & (({addresses}) % 16 == 0):",
-        *_taken_over(arguments, kinds, "tl.multiple_of({}, 16)"),
-        f"        whole(program, {own}, {block})",
-        "    else:",
-        *_taken_over(arguments, kinds, "{}"),
-        f"        last(program, {own}, s0, {block})",
+        *("", "", "@triton.jit", f"def kernel({', '.join(parameters)}, {block}: tl.constexpr):"),
+        "    program = tl.program_id(0)",
+        *(f"    {row}" for row in choice),
     ]
     return TritonKernel(
         source="\n".join(rows) + "\n",
-        signature=(*TABLE_PARAMETERS.items(), (block, "constexpr")),
+        signature=(*parameters.items(), (block, "constexpr")),
         blocks=((block, axis.block),),
         programs=integer(sum(-(-size // axis.block) for size in sizes)),
         warps=configuration.warps,
@@ -150,8 +153,52 @@ def write_batch(
     )
 
 
+def _from_parameters(names: Sequence[str], launches: int, block: str) -> Iterator[str]:
+    """Rows that compute the tile of a program, whose launch is found among the parameters. `names`:
+    of the arguments of a launch.
+    """
+    yield "first = 0"
+    yield "end = 0"
+    for number in range(launches):
+        indent = "    " if number else ""
+        if number:
+            yield "if program >= end:"
+            yield "    first = end"
+        yield f"{indent}s0 = s0_{number}"
+        for name in names:
+            yield f"{indent}{name} = {name}_{number}"
+        if number < launches - 1:
+            yield f"end += tl.cdiv(s0_{number}, {block})"
+    own = ", ".join(names)
+    yield "program -= first"
+    yield f"if (program + 1) * {block} <= s0:"
+    yield f"    whole(program, {own}, {block})"
+    yield "else:"
+    yield f"    last(program, {own}, s0, {block})"
+
+
+def _from_table(
+    arguments: Sequence[KernelArgument], kinds: Sequence[str], block: str
+) -> Iterator[str]:
+    """Rows that compute the tile of a program, whose launch is found in the table. `kinds`: the
+    types of the arguments of a launch.
+    """
+    own = ", ".join(argument.name for argument in arguments)
+    pointers = [place for place, kind in enumerate(kinds) if kind.startswith("*")]
+    addresses = " | ".join(f"argument{place}" for place in pointers)
+    yield from SEARCH
+    yield f"arguments = table + launches + place * {len(arguments)}"
+    for place in range(len(arguments)):
+        yield f"argument{place} = tl.load(arguments + {place})"
+    yield f"if ((program + 1) * {block} <= s0) & (({addresses}) % 16 == 0):"
+    yield from _taken_over(arguments, kinds, "tl.multiple_of({}, 16)")
+    yield f"    whole(program, {own}, {block})"
+    yield "else:"
+    yield from _taken_over(arguments, kinds, "{}")
+    yield f"    last(program, {own}, s0, {block})"
+
+
 SEARCH: Final = (
-    "program = tl.program_id(0)",
     "place = 0",
     "end = launches",
     "while end - place > 1:",
@@ -187,4 +234,4 @@ def _taken_over(
             value = NUMBERS[kind].format(value)
         else:
             value = pointer.format(f"{value}.to(tl.pointer_type({TYPES[argument.dtype]}))")
-        yield f"        {argument.name} = {value}"
+        yield f"    {argument.name} = {value}"
