@@ -22,7 +22,7 @@ from typing import Any, Final
 from fusewright.config import Options
 from fusewright.context import CompileContext
 from fusewright.ir.group import Schedule
-from fusewright.ir.kernel import Kernel, TritonFacts
+from fusewright.ir.kernel import Kernel
 from fusewright.ir.lines import DefineDevice
 from fusewright.ir.parse import parse_program
 from fusewright.ir.program import Program
@@ -31,6 +31,8 @@ from fusewright.ir.verify_lines import verify_lines
 from fusewright.kernels import KernelSet, Languages, define_kernels
 from fusewright.kernels.batching import Batcher, with_batches
 from fusewright.packages.constants import constant_row
+from fusewright.runtime.cuda import TritonSource
+from fusewright.runtime.targets import source_of
 from fusewright.runtime.triton_compiler import SCRATCH, compile_kernel, parameter_count
 from fusewright.schedule import schedule
 from fusewright.wrapper import (
@@ -80,27 +82,24 @@ def code_of(program: Program) -> tuple[Schedule, KernelSet]:
 
 def why_not_launched(kernel: Kernel, architecture: int, folder: Path) -> str | None:
     """Compile a kernel; why it cannot be launched, or None. `folder` is for its source."""
-    facts = kernel.facts
-    if not isinstance(facts, TritonFacts):
+    source = source_of(kernel)
+    if not isinstance(source, TritonSource):
         return None
-    names = (*(argument.name for argument in kernel.arguments), *kernel.sizes)
-    blocks = dict(facts.blocks)
-    parameters = facts.parameters(names)
     try:
         compiled: Any = compile_kernel(
             kernel.source,
-            {**parameters, **dict.fromkeys(blocks, "constexpr")},
-            blocks,
+            {**source.parameters, **dict.fromkeys(source.blocks, "constexpr")},
+            dict(source.blocks),
             folder,
             architecture=architecture,
-            warps=facts.warps,
-            debug=facts.checks_bounds,
+            warps=source.warps,
+            debug=source.checks_bounds,
             name=kernel.name,
-            aligned=1 if facts.launches else len(kernel.arguments),
+            aligned=source.pointers,
         )
     except Exception as error:
         return f"{type(error).__name__}: {error}"
-    if parameter_count(compiled.asm["ptx"]) < len(parameters):
+    if parameter_count(compiled.asm["ptx"]) < len(source.parameters):
         return "parameters are missing in the assembly"
     if "add.s16x2" in compiled.asm["ptx"]:
         return "the assembly packs sums, which NVIDIA's assembler gets wrong"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Final
 
 from fusewright.ir.dtype import DType
@@ -50,7 +49,7 @@ STAGES: Final = 3
 
 TABLE_PARAMETERS: Final = {"table": "*i64", "launches": "i32"}
 """Triton's types of the parameters of a kernel that does the work of several launches. Its tensors
-are no parameters: their addresses stand in the table, which is the last of them.
+are no parameters: their addresses stand in the table, whose memory is its last tensor argument.
 """
 
 
@@ -81,12 +80,6 @@ class TritonFacts:
         """The facts as a kernel's key takes them in."""
         compiled = (self.types, self.blocks, self.warps, self.checks_bounds, self.stages)
         return repr((*compiled, self.launches) if self.launches else compiled)
-
-    def parameters(self, names: Iterable[str]) -> dict[str, str]:
-        """Types of the parameters of the machine code by name; `names` are those of all arguments,
-        tensors first.
-        """
-        return TABLE_PARAMETERS if self.launches else dict(zip(names, self.types, strict=True))
 
 
 KernelFacts = CpuFacts | TritonFacts
