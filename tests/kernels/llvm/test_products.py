@@ -220,6 +220,26 @@ def test_forms_are_chosen_by_size_and_layout() -> None:
     assert form(256, is_turned=True) is form(256, is_turned=False) is Form.PACKED
 
 
+@pytest.mark.parametrize(
+    ("size", "is_turned", "lines"),
+    [
+        ((256, 128, 96), True, 6),  # Of each column, 96 steps of the depth.
+        ((256, 128, 96), False, 4),  # Of each step of the depth, 64 columns.
+        ((256, 64, 97), True, 6),
+        ((256, 64, 96), True, 0),  # The panel is the only one.
+        ((16, 128, 192), False, 0),  # The right operand is read where it lies.
+    ],
+    ids=str,
+)
+def test_the_next_panel_is_prefetched(
+    size: tuple[int, int, int], is_turned: bool, lines: int
+) -> None:
+    rows, columns, depth = size
+    left, right = Operand("a", rows, depth), Operand("b", depth, columns, is_turned)
+    text = assembly(group(left, right, Operand("c", rows, columns)), cpu_target("avx512"))
+    assert text.count("prefetcht0") == lines
+
+
 def test_a_sum_of_products_is_none() -> None:
     left, right = Operand("a", 8, 64), Operand("b", 64, 64)
     text = group(left, right, Operand("c", 8, 64)).replace("dot", "sum")

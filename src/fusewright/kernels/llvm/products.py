@@ -7,7 +7,7 @@ for each unit: a block of rows by a panel of columns       divided among threads
     for the rows, a tile at a time
       for the depth, one by one                            all in registers
         tile[r] += left[row + r, k] * panel[k]             r < tile.rows
-      block[row + r] += tile[r]
+      block[row + r] += tile[r]                            the next panel is prefetched meanwhile
   for each row: what follows, on vectors of columns        the epilogue: bias, activation, …
 ```
 The scheme is that of K. Goto and R. van de Geijn, "Anatomy of high-performance matrix
@@ -43,6 +43,12 @@ UNIT, RUN, TILE, ROW_TILE, CHOICE = (
 """The counters of units of work, of the depth by blocks, and of tiles; and one that makes a turn
 where a form is chosen.
 """
+
+AHEAD_COLUMN, AHEAD_STEP = SizeSymbol("ahead_column"), SizeSymbol("ahead_step")
+"""The column and the step of the depth from which memory is prefetched."""
+
+CACHE_LINE = 64
+"""Bytes of a cache line."""
 
 
 @record
@@ -171,7 +177,8 @@ class ProductWriter:
             steps = Range(start, stop)
             if form is Form.PACKED:
                 self._pack(steps, columns)
-                self._tiles(rows, scope.integer(0), steps, adds=not is_single)
+                ahead = self._ahead(steps, columns)
+                self._tiles(rows, scope.integer(0), steps, adds=not is_single, ahead=ahead)
             else:
                 self._lanes(
                     columns,
@@ -199,15 +206,26 @@ class ProductWriter:
 
     # -- tiles --------------------------------------------------------------------------------
 
-    def _tiles(self, rows: Range, offset: Register, steps: Range, *, adds: bool) -> None:
+    def _tiles(
+        self,
+        rows: Range,
+        offset: Register,
+        steps: Range,
+        *,
+        adds: bool,
+        ahead: tuple[Register, Register] | None = None,
+    ) -> None:
         """All tiles of a unit, at columns `offset` from its first one; lanes are being written
-        where the right operand is read where it lies. Results are stored, or added.
+        where the right operand is read where it lies. Results are stored, or added. `ahead`: where
+        the panel begins that is packed next; each tile prefetches a share of it.
         """
         scope, b, tiling = self.scope, self.scope.b, self.tiling
         symbols = tuple(self.row_symbols)
         with scope.loop((TILE, *symbols), rows.start, rows.stop, tiling.rows, runs=True) as first:
             for number, symbol in enumerate(symbols):
                 scope.symbols[symbol] = self._row(first, number)
+            if ahead is not None:
+                self._prefetch(*ahead, b.binary("udiv", first - rows.start, tiling.rows))
             width = tiling.columns if scope.lanes is None else scope.lane_count
             kind = VectorType(self.element, width)
             tile = [scope.slot(str(kind)) for _ in range(tiling.rows)]
@@ -229,6 +247,50 @@ class ProductWriter:
                 if adds:
                     total = self._load(kind, pointer) + total
                 self._store(total, pointer)
+
+    def _ahead(self, steps: Range, columns: Range) -> tuple[Register, Register] | None:
+        """The first column and the first step of the panel that is packed next: below this one, or
+        at the top of the columns behind it; behind the last, the first again. None where there is
+        no other.
+        """
+        scope, b, wide = self.scope, self.scope.b, self.tiling.columns
+        extents = (self.product.columns.extent, self.depth)
+        sizes = (wide, self.tiling.depth)
+        if all(e.is_constant and int(e) <= s for e, s in zip(extents, sizes, strict=True)):
+            return None
+        count, depth = (indexing.scalar(scope, extent) for extent in extents)
+        zero = scope.integer(0)
+        goes_on = b.compare("lt", steps.stop, depth)
+        behind = columns.start + wide
+        behind = b.select(b.compare("lt", behind, count), behind, zero)
+        return b.select(goes_on, columns.start, behind), b.select(goes_on, steps.stop, zero)
+
+    def _prefetch(self, column: Register, step: Register, tile: Register) -> None:
+        """Have a share of the panel that begins at a column and a step brought into the caches,
+        while the tile of that number is computed: a weight that was not used lately comes from
+        memory, and packing would wait for it. Addresses past the operand's end do no harm.
+        """
+        scope, b, tiling = self.scope, self.scope.b, self.tiling
+        load = load_of(self.product.right)
+        runs, length = tiling.depth, tiling.columns
+        symbols = (AHEAD_STEP, AHEAD_COLUMN)
+        first, other = step, column
+        if load.index.stride(self.product.depth) == 1:
+            runs, length = length, runs
+            symbols = (AHEAD_COLUMN, AHEAD_STEP)
+            first, other = column, step
+        index = load.index.substitute(
+            {self.product.columns: AHEAD_COLUMN.index, self.product.depth: AHEAD_STEP.index}
+        )
+        share = -(-runs // -(-tiling.block // tiling.rows))
+        start = first + tile * share
+        stop = b.intrinsic("smin", start + share, first + runs)
+        with scope.loop(symbols, start, stop, 1, runs=False):
+            scope.symbols[symbols[1]] = other
+            pointer = indexing.address(scope, load.buffer, index, load.dtype)
+            for place in range(0, length * load.dtype.bytes, CACHE_LINE):
+                line = b.emit(POINTER, f"getelementptr i8, ptr {pointer.text}, i64 {place}")
+                b.line(f"call void @llvm.prefetch.p0(ptr {line.text}, i32 0, i32 3, i32 1)")
 
     def _row(self, first: Register, number: int) -> Register:
         """A row of a tile, or the last row there is."""
