@@ -470,6 +470,11 @@ class Call:
     replaces_input: bool = False
     """Whether the result is the new value of the first argument, an input nobody else reads."""
 
+    is_put_back: bool = False
+    """Whether the first argument is a view of a tensor that nobody else reads, and the result is
+    the new value of that whole tensor; only stores can do so.
+    """
+
     origins: dict[Origin, None] = field(default_factory=dict)
     """Origins of the lazy boxes read so far, whose expressions become part of what the rule makes.
     """

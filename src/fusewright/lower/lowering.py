@@ -36,6 +36,7 @@ from fusewright.lower.extern import call_extern, operand
 from fusewright.lower.factories import constant
 from fusewright.lower.families import RULES, VIEWS
 from fusewright.lower.promotion import from_torch
+from fusewright.lower.put_back import put_backs
 from fusewright.lower.user_kernels import launch_user_kernel
 from fusewright.opaque import BUFFERS, Opaque, is_number
 from fusewright.operators import facts
@@ -100,6 +101,7 @@ class _Lowering:
         self.layouts: dict[tuple[Any, ...], Layout] = {}
         self.readers = count_readers(self.graph)
         self.new_values = self._new_values()
+        self.put_backs = put_backs(zip(self._results(), self._replaced(), strict=False))
 
     def run(self) -> Program:
         for node in self.graph.nodes:
@@ -135,7 +137,8 @@ class _Lowering:
             case "get_attr":
                 self.values[node] = self.constant(node)
             case "call_function":
-                self.values[node] = self.call(node)
+                if node not in self.values and not self.stored_into_whole(node):
+                    self.values[node] = self.call(node)
             case "output":
                 self.outputs = tuple(self.output(item) for item in _flat(node.args[0]))
             case _:
@@ -197,13 +200,16 @@ class _Lowering:
 
     def _new_values(self) -> frozenset[fx.Node]:
         """Nodes that give the new value of an input which is their first argument."""
-        (output,) = self.graph.find_nodes(op="output")
-        targets = self._replaced()
         return frozenset(
             node
-            for node, target in zip(output.args[0], targets, strict=False)
+            for node, target in zip(self._results(), self._replaced(), strict=False)
             if isinstance(node, fx.Node) and node.args[:1] == (target,)
         )
+
+    def _results(self) -> Sequence[Any]:
+        (output,) = self.graph.find_nodes(op="output")
+        results: Sequence[Any] = output.args[0]
+        return results
 
     def _replaced(self) -> list[fx.Node]:
         """The inputs whose new values are the first results."""
@@ -237,17 +243,8 @@ class _Lowering:
         if facts(name).overwrites and not self.is_only_reader(node):
             stride = self.layout(meta, node).stride
             arguments = (self.builder.copy(arguments[0], stride), *arguments[1:])
-        call = Call(
-            builder=self.builder,
-            operator=name,
-            results=tuple(
-                self.layout(value, node)
-                for value in (meta if isinstance(meta, (tuple, list)) else (meta,))
-                if isinstance(value, BUFFERS)
-            ),
-            origin=_origin(name, node),
-            replaces_input=node in self.new_values and self.is_only_reader(node),
-        )
+        replaces_input = node in self.new_values and self.is_only_reader(node)
+        call = replace(self.call_of(node), replaces_input=replaces_input)
         if isinstance(node.target, UserKernelOnCopies):
             likes = node.target.likes
             layouts = [None if like is None else self.layout(like, node) for like in likes]
@@ -265,6 +262,44 @@ class _Lowering:
         self.realise_results(node, result)
         return result
 
+    def call_of(self, node: fx.Node) -> Call:
+        """The call that a rule of `node` is given."""
+        name, meta = str(node.target), node.meta["val"]
+        return Call(
+            builder=self.builder,
+            operator=name,
+            results=tuple(
+                self.layout(value, node)
+                for value in (meta if isinstance(meta, (tuple, list)) else (meta,))
+                if isinstance(value, BUFFERS)
+            ),
+            origin=_origin(name, node),
+        )
+
+    def stored_into_whole(self, node: fx.Node) -> bool:
+        """Whether what `node` writes to a view could be stored into the tensor viewed, which then
+        is the value of all nodes that put it back.
+        """
+        put_back = self.put_backs.get(node)
+        if put_back is None:
+            return False
+        whole, (view, *others) = self.values[put_back.whole], map(self.argument, node.args)
+        if view.storage is not whole.storage or whole.position is not None:
+            return False
+        if self.readers[_viewed(node)][0] > 1 + len(put_back.steps):
+            stride = self.layout(put_back.whole.meta["val"], put_back.whole).stride
+            whole = self.builder.copy(whole, stride)
+        call = replace(self.call_of(node), replaces_input=True, is_put_back=True)
+        if is_nothing(call, node.meta["val"]):
+            return False
+        keywords = {name: self.argument(value) for name, value in node.kwargs.items()}
+        part = Box(whole.storage, view.size, view.position)
+        result = self.apply_rule(call, (part, *others), keywords)
+        if result is NotImplemented or result.position is not None or result.size != whole.size:
+            return False
+        self.values.update(dict.fromkeys((node, *put_back.steps), result))
+        return True
+
     def computed_number(self, node: fx.Node, meta: Any) -> Any:
         """A number, which the operator reads from a tensor if it does not follow from sizes."""
         number = self.number(meta)
@@ -277,12 +312,7 @@ class _Lowering:
 
     def is_only_reader(self, node: fx.Node) -> bool:
         """Whether nobody else reads the memory of the first argument of `node`."""
-        source = node.args[0]
-        assert isinstance(source, fx.Node)
-        while source.target is operator.getitem or str(source.target) in VIEWS:
-            assert isinstance(source.args[0], fx.Node)
-            source = source.args[0]
-        return self.readers[source][0] == 1
+        return self.readers[_viewed(node)][0] == 1
 
     def dies_with(self, node: fx.Node, box: Box) -> bool:
         """Whether nothing behind `node` reads the memory of `box`."""
@@ -383,6 +413,16 @@ class _Lowering:
 def _in_one_memory(storage: Storage, other: Storage) -> bool:
     """Whether two storages are the same, or lie in one buffer."""
     return storage is other or (storage.buffer is not None and storage.buffer == other.buffer)
+
+
+def _viewed(node: fx.Node) -> fx.Node:
+    """The first argument of `node`, or what it is a view of."""
+    source = node.args[0]
+    assert isinstance(source, fx.Node)
+    while source.target is operator.getitem or str(source.target) in VIEWS:
+        assert isinstance(source.args[0], fx.Node)
+        source = source.args[0]
+    return source
 
 
 def may_lie_anyhow(graph: fx.Graph) -> bool:

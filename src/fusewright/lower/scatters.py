@@ -39,9 +39,9 @@ def combined(
     mode: str,
 ) -> Any:
     """`x` with the value at each position of `size` combined into the element at its place. Made
-    of `sources`.
+    of `sources`. Of a view that is put back, the result is the whole tensor.
     """
-    if not has_kernel(x, mode):
+    if not has_kernel(x, mode) or (call.is_put_back and mode != "store"):
         return NotImplemented
     if mode == "add" and x.dtype.compute is not x.dtype:
         # Sums of a half type are rounded once, at the end, as eager's are.
@@ -50,11 +50,15 @@ def combined(
     builder = call.builder
     base = builder.realise(x)
     is_read = any(box.storage is x.storage for box in sources)
-    if is_read or builder.layout(x) != base.layout or has_gaps(base.layout):
-        base = builder.realise(builder.copy(x))
+    if call.is_put_back:
+        if is_read or x.storage.layout != base.layout or has_gaps(base.layout):
+            return NotImplemented
+    elif is_read or builder.layout(x) != base.layout or has_gaps(base.layout):
+        x = builder.copy(x)
+        base = builder.realise(x)
     builder.realise_readers(base.name)
     at = builder.position(size)
-    index = base.layout.index(place(at))
+    index = base.layout.index(builder.storage_position(x, place(at)))
     element = value(at)
     body = Scatter(
         loops=builder.loops(size),
