@@ -30,6 +30,7 @@ import torch
 import torch.nn.functional as F
 
 import fusewright
+import fusewright.generation  # Else a first compilation imports it, and keeps a replaced function.
 from benchmarks import models
 from fusewright.config import Options
 from fusewright.context import CompileContext
