@@ -122,6 +122,62 @@ def test_gradients(name: str, layout: torch.memory_format) -> None:
     torch.testing.assert_close(gradient(compiled), gradient(function))
 
 
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"kernel_size": 3, "stride": 2, "padding": 1},
+        {"kernel_size": 3, "stride": 1, "padding": 1},
+        {"kernel_size": (2, 5), "stride": (3, 4), "padding": (1, 2)},
+        {"kernel_size": 2, "stride": 2, "padding": 1, "ceil_mode": True},
+        {"kernel_size": (4, 3), "stride": (1, 3), "padding": (2, 0), "ceil_mode": True},
+    ],
+)
+def test_gradients_of_the_largest_are_as_eager(
+    options: dict[str, Any], dtype: torch.dtype, layout: torch.memory_format
+) -> None:
+    """Also where elements tie, are NaN or as small as can be, and gradients are no numbers. Those
+    of half types are whole: eager rounds each sum, kernels the last one.
+    """
+    compiled = fusewright.compile(largest(**options), options={"strict": True})
+    for height, width in ((9, 37), (12, 64)):
+        values = images(height, width, dtype).to(memory_format=layout)
+        result = largest(**options)(values)
+        incoming = torch.randn(result.shape, generator=torch.Generator().manual_seed(2)) * 4
+        incoming = incoming if dtype is torch.float32 else incoming.round().to(dtype)
+        incoming.view(-1)[::11], incoming.view(-1)[5::13] = math.inf, math.nan
+        gradients = []
+        for function in (compiled, largest(**options)):
+            x = values.clone(memory_format=torch.preserve_format).requires_grad_()
+            function(x).backward(incoming)
+            gradients.append(x.grad)
+        exact = {"rtol": 0, "atol": 0, "equal_nan": True, "check_stride": True}
+        torch.testing.assert_close(*gradients, **exact)
+
+
+def test_gradients_of_sizes_that_vary() -> None:
+    compiled = fusewright.compile(largest(3, 2, 1), dynamic=True, options={"strict": True})
+    for size in ((9, 37), (12, 40), (33, 8)):
+        gradients = []
+        for function in (compiled, largest(3, 2, 1)):
+            x = images(*size).requires_grad_()
+            function(x).square().sum().backward()
+            gradients.append(x.grad)
+        torch.testing.assert_close(*gradients, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize(("dilation", "externs"), [(1, 0), (2, 1)])
+def test_gradients_of_the_largest_are_gathered(dilation: int, externs: int) -> None:
+    """The windows that an element is in are counted where their elements lie side by side."""
+    options = ([3, 3], [2, 2], [1, 1], [dilation, dilation], False)
+    x = images()
+    result, indices = torch.ops.aten.max_pool2d_with_indices(x, *options)
+    function = torch.ops.aten.max_pool2d_with_indices_backward.default
+    gradient = check(function, torch.ones_like(result), x, *options, indices, externs=None)
+    assert len(gradient.externs) == externs
+
+
 def test_what_is_pooled_is_computed_once() -> None:
     result = lowered(lambda x: F.max_pool2d(x.exp(), 3, 1, 1), torch.randn(1, 2, 8, 8))
     assert result.computed == 2

@@ -145,8 +145,7 @@ def max_pool(
     call.realise_unless_free(x)
     extents = x.size[x.rank - spatial :]
     strides = contiguous_strides(extents)
-    elements = product(extents)
-    dtype = DType.I32 if elements.is_constant and int(elements) < 1 << 31 else DType.I64
+    dtype = _place_type(extents)
 
     def chosen(at: Position) -> tuple[Scalar, Scalar]:
         """The largest element of a window, and how far behind its first one it lies."""
@@ -179,6 +178,64 @@ def max_pool(
         return (call.index(origin, dtype) + chosen(at)[1]).cast(DType.I64)
 
     return call.elementwise(lambda at: chosen(at)[0]), call.elementwise(position, 1)
+
+
+@rule(
+    "aten.max_pool2d_with_indices_backward.default",
+    "aten.max_pool3d_with_indices_backward.default",
+)
+def max_pool_backward(
+    call: Call,
+    gradient: Box,
+    x: Box,
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    ceil_mode: bool,
+    indices: Box,
+) -> Any:
+    """The sum of the gradients of all windows whose largest element is this one, in eager's order.
+    The indices are those of the same pooling: each lies in its window.
+    """
+    spatial = _spatial(call)
+    windows = Windows.of(spatial, kernel, stride, padding, dilation)
+    dtype = call.result.dtype.compute
+    if windows is None or call.result.device != "cpu" or not dtype.is_float:
+        return NotImplemented
+    if any(apart != 1 for apart in windows.dilation):
+        return NotImplemented
+    extents = x.size[x.rank - spatial :]
+    strides = contiguous_strides(extents)
+    place_type = _place_type(extents)
+    places = call.lazy(
+        indices.size,
+        place_type,
+        lambda at: call.read(indices, at, place_type),
+        indices.storage.stride if indices.position is None else None,
+    )
+    for box in (gradient, places):
+        call.realise_unless_free(box)
+    ends = gradient.size[gradient.rank - spatial :]
+
+    def element(at: Position) -> Scalar:
+        own = call.index(_flat(at[-spatial:], (1,) * spatial, strides), place_type)
+        total = call.number(0.0, dtype)
+        for conditions, window in reversed([*windows.around(call, at[-spatial:], ends)]):
+            place = (*at[:-spatial], *window)
+            is_inside = all_of(call, conditions)
+            largest = call.read(places, place, place_type).masked(is_inside, -1)
+            value = call.read(gradient, place, dtype).masked(is_inside, 0.0)
+            total = total + largest.apply("eq", own).where(value, 0.0)
+        return total
+
+    return call.elementwise(element)
+
+
+def _place_type(extents: Sequence[Index]) -> DType:
+    """The type of arithmetic on places in an image: 32 bits where they are enough."""
+    elements = product(extents)
+    return DType.I32 if elements.is_constant and int(elements) < 1 << 31 else DType.I64
 
 
 def _flat(place: Sequence[IndexLike], apart: Sequence[int], strides: Sequence[Index]) -> Index:

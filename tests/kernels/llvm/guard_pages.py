@@ -80,6 +80,16 @@ def written_in_part(x: Tensor) -> Tensor:
     return y
 
 
+def pooled_gradients(x: Tensor) -> tuple[Tensor, ...]:
+    aten, window = torch.ops.aten, ([3, 3], [2, 2], [1, 1])
+    largest, places = F.max_pool2d(x[None], 3, 2, 1, return_indices=True)
+    mean = F.avg_pool2d(x[None], 3, 2, 1)
+    return (
+        aten.max_pool2d_with_indices_backward(largest, x[None], *window, [1, 1], False, places),
+        aten.avg_pool2d_backward(mean, x[None], *window, False, True, None),
+    )
+
+
 PROGRAMS: dict[str, Callable[[Tensor], Any]] = {
     "conversions": lambda x: tuple(narrow(x + x).to(dtype) for dtype in DTYPES),
     "narrow conversions": lambda x: (narrow(x + x).to(torch.uint8), narrow(x).to(torch.int16)),
@@ -118,6 +128,7 @@ PROGRAMS: dict[str, Callable[[Tensor], Any]] = {
     "avg_pool": lambda x: F.avg_pool1d(x[None], 3, 1, 1)[0] + 1,
     "pooled": lambda x: (F.max_pool2d(x[None], (2, 3), 2, 1), F.avg_pool2d(x[None], 3, 3, 1)),
     "pooled with places": lambda x: F.max_pool2d(x[None], 3, 2, 1, return_indices=True),
+    "pooled gradients": pooled_gradients,
     "every few": lambda x: (x[:, ::3] + 1, x[:, 1::4] * 2, x[:, ::2] + x[:, -1:]),
     "upsampled": lambda x: F.interpolate(x[None], scale_factor=2)[0] + 1,
     "unfold": lambda x: x.unfold(1, 1, 1).sum(-1) + x,
