@@ -507,14 +507,14 @@ def test_a_found_plan_holds_nothing_of_its_graph() -> None:
     module = nn.Linear(6, 6).requires_grad_(False)
     compiled(module, input_tensor())
     graphs: list[Any] = []
-    real = pipeline._compile_found
+    real = pipeline._compile_kept
 
     def noted(found: Any, graph: Any, context: CompileContext) -> Any:
         graphs.append(graph.graph)
         return real(found, graph, context)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pipeline, "_compile_found", noted)
+        patch.setattr(pipeline, "_compile_kept", noted)
         function = fusewright.compile(module, options={"strict": True})
         function(input_tensor())
     (graph,) = map(weakref.ref, graphs)

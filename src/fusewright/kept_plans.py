@@ -57,7 +57,7 @@ FOUND: Final = "an earlier process has kept it"
 
 
 @record(kw_only=True)
-class FoundPlan:
+class KeptPlan:
     """A plan that was kept, and what is told of it."""
 
     plan: Plan
@@ -74,7 +74,7 @@ class FoundPlan:
 class Search:
     """Where the plan of a graph is, or will be, kept."""
 
-    found: FoundPlan | None = None
+    kept: KeptPlan | None = None
     key: GraphKey | None = None
     """None: it is not kept."""
 
@@ -113,18 +113,18 @@ def _search(graph: Any, context: CompileContext, is_whole: bool) -> Search:
         return Search(outcome=f"not kept: {reason_in_graph}")
     assumptions_before = 0 if key.facts is None else len(key.facts.assumptions)
     content = PLANS.read(key.digest)
-    found = None
+    kept = None
     try:
         if content is None:
             outcome = f"new: {_why_missing(key)}"
         else:
-            found, outcome = _read(content), FOUND
+            kept, outcome = _read(content), FOUND
     except MalformedRows as error:  # Made anew, and written over.
         outcome = f"new: the kept one is damaged: {error}"
-    if found is not None and key.facts is not None:
-        key.facts.assume_again(found.assumptions)
+    if kept is not None and key.facts is not None:
+        key.facts.assume_again(kept.assumptions)
     return Search(
-        found=found,
+        kept=kept,
         key=key,
         outcome=outcome,
         notes_before=len(context.notes),
@@ -155,23 +155,23 @@ def _why_not_kept(context: CompileContext, has_language: bool) -> str | None:
     return None
 
 
-def keep(search: Search, plan: Plan, made: Record) -> str:
+def keep(search: Search, plan: Plan, compiled_record: Record) -> str:
     """Keep a plan for later processes; what `explain` says of it."""
     if search.key is None:
         return search.outcome
-    if any(not choice.decisions for choice in made.choices):
+    if any(not choice.decisions for choice in compiled_record.choices):
         return "not kept: measuring has yet to choose among kernels"
-    if made.subprograms or made.tuned:
+    if compiled_record.subprograms or compiled_record.tuned:
         return "not kept: it holds programs of its own"
-    notes = made.notes[search.notes_before :]
-    facts = {name: getattr(made, name) for name in KEPT_FACTS}
+    notes = compiled_record.notes[search.notes_before :]
+    facts = {name: getattr(compiled_record, name) for name in KEPT_FACTS}
     assumed: tuple[Assumption, ...] = ()
     if search.key.facts is not None:
         assumed = tuple(search.key.facts.assumptions[search.assumptions_before :])
     content = (plan.name, plan.lines, plan.order, plan.hints, facts, notes, assumed)
     try:
         head = zlib.compress(_storage().text(content).encode(), 1)
-        rest = zlib.compress(_storage().text(made.schedule).encode(), 1)
+        rest = zlib.compress(_storage().text(compiled_record.schedule).encode(), 1)
     except NotStored as reason:
         return f"not kept: it holds {reason}"
     PLANS.write(search.key.digest, len(head).to_bytes(8, "little") + head + rest)
@@ -179,7 +179,7 @@ def keep(search: Search, plan: Plan, made: Record) -> str:
     return search.outcome
 
 
-def _read(content: bytes) -> FoundPlan:
+def _read(content: bytes) -> KeptPlan:
     """The plan in a file. MalformedRows: it holds none."""
     length = int.from_bytes(content[:8], "little")
     head, rest = content[8 : 8 + length], content[8 + length :]
@@ -196,7 +196,7 @@ def _read(content: bytes) -> FoundPlan:
 
     emitted = emit_module(name, lines)
     plan = Plan(name=name, lines=lines, order=order, hints=hints, emitted=emitted)
-    return FoundPlan(plan=plan, facts=facts, scheduled=scheduled, notes=notes, assumptions=assumed)
+    return KeptPlan(plan=plan, facts=facts, scheduled=scheduled, notes=notes, assumptions=assumed)
 
 
 # -- Why a plan is missing -------------------------------------------------------------------------

@@ -29,7 +29,7 @@ from fusewright.context import COLLECTOR_PAUSE, CompileContext
 from fusewright.errors import BackendCompilerFailed, Location
 from fusewright.graph_pieces import GraphPiece, in_order, pieces
 from fusewright.interrupts import INTERRUPTS
-from fusewright.kept_plans import FOUND, FoundPlan, keep, look_up
+from fusewright.kept_plans import FOUND, KeptPlan, keep, look_up
 from fusewright.logs import warn
 from fusewright.plans import runner
 from fusewright.progress import compiling
@@ -193,8 +193,8 @@ def compile_aten(
     """
     # What an earlier process has made of such a graph, by its key.
     search = look_up(graph, context, is_whole=is_whole, has_language=language is not None)
-    if search.found is not None:
-        return _compile_found(search.found, graph, context)
+    if search.kept is not None:
+        return _compile_kept(search.kept, graph, context)
 
     generation = _generation()
     code: GeneratedCode = generation.generate_code(graph, context, language, is_whole=is_whole)
@@ -217,16 +217,16 @@ def compile_aten(
     return CompiledGraph(run=replayer, path=module.path, record=record, replayer=replayer)
 
 
-def _compile_found(found: FoundPlan, graph: AtenGraph, context: CompileContext) -> CompiledGraph:
+def _compile_kept(kept: KeptPlan, graph: AtenGraph, context: CompileContext) -> CompiledGraph:
     """Compile a graph whose plan was kept."""
-    plan = found.plan
+    plan = kept.plan
     with context.stage("load"):
         module = load_module(plan.emitted.text, dict(graph.constants))
         call, refusal = runner(plan, module, context)
-    context.notes += found.notes
+    context.notes += kept.notes
     record = Record(
-        **found.facts,
-        scheduled=found.scheduled,
+        **kept.facts,
+        scheduled=kept.scheduled,
         lines=plan.lines,
         timings=dict(context.timings),
         began=context.began,
