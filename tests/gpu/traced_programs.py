@@ -6,7 +6,7 @@ They are scheduled, verified, written as kernels and as a module around them, an
 compiled for GPUs of these compute capabilities. `--part K/N` takes every N-th program, from the
 K-th on; words choose programs by their names.
 Prints what fails, and ends with 1 if something did. `tests.gpu.pretended.trace` writes the texts
-anew.
+anew, and `tests.gpu.traced_counts` counts what models' programs launch and call.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fusewright.config import Options
 from fusewright.context import CompileContext
 from fusewright.ir.group import Schedule
 from fusewright.ir.kernel import Kernel
-from fusewright.ir.lines import DefineDevice
+from fusewright.ir.lines import DefineDevice, Line
 from fusewright.ir.parse import parse_program
 from fusewright.ir.program import Program
 from fusewright.ir.verify import verify_program, verify_schedule
@@ -50,16 +50,22 @@ ARCHITECTURES: Final = (80, 90)
 """Compute capabilities of an A100 and an H100."""
 
 
-def texts() -> Iterator[tuple[str, str]]:
+def texts(corpora: Iterable[str] = FILES) -> Iterator[tuple[str, str]]:
     """The programs' names, each with its text."""
-    for path in FILES.values():
-        for text in path.read_text().split("\n\n"):
+    for corpus in corpora:
+        for text in FILES[corpus].read_text().split("\n\n"):
             yield text.removeprefix("program ").partition("(")[0], text
 
 
 def code_of(program: Program) -> tuple[Schedule, KernelSet]:
-    """The schedule and the kernels of a program; each stage's result is verified, and the module
-    around the kernels is written.
+    """The schedule and the kernels of a program, with the module around them (`module_of`)."""
+    scheduled, kernels, _ = module_of(program)
+    return scheduled, kernels
+
+
+def module_of(program: Program) -> tuple[Schedule, KernelSet, tuple[Line, ...]]:
+    """The schedule, the kernels and the wrapper lines of a program; each stage's result is
+    verified, and the module around the kernels is written.
     """
     verify_program(program)
     context = CompileContext(options=Options(verify=True))
@@ -77,7 +83,7 @@ def code_of(program: Program) -> tuple[Schedule, KernelSet]:
     devices = {line.slot: line.device for line in lines if isinstance(line, DefineDevice)}
     for constant in pack_native(lines, module.places).constants:
         constant_row(constant, devices)  # packages hold it
-    return scheduled, kernels
+    return scheduled, kernels, lines
 
 
 def why_not_launched(kernel: Kernel, architecture: int, folder: Path) -> str | None:

@@ -24,6 +24,8 @@ from fusewright.ir.reference_groups import evaluate_group
 from fusewright.ir.text import print_group, print_program
 from fusewright.kernels import KernelSet
 from fusewright.kernels.triton import TritonKernel
+from tests.gpu.traced_counts import FILE as COUNTS
+from tests.gpu.traced_counts import counts
 from tests.gpu.traced_programs import code_of, texts
 from tests.kernels.triton.compiling import run_module
 from tests.kernels.triton.launching import run_group
@@ -54,6 +56,11 @@ def schedules(part: int) -> dict[str, tuple[Schedule, KernelSet]]:
 def test_every_program_becomes_code(part: int) -> None:
     for name, (_, kernels) in schedules(part).items():
         assert kernels.definitions, name
+
+
+def test_launches_calls_and_copies_of_models() -> None:
+    """`python -m tests.gpu.traced_counts` writes what they are now."""
+    assert counts() == COUNTS.read_text()
 
 
 def test_texts_are_as_programs_are_printed_today() -> None:
