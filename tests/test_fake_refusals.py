@@ -101,7 +101,7 @@ def test_kernels_that_trust_lengths_are_not_tried_on_less(monkeypatch: pytest.Mo
     tried on smaller ones, it could end the process.
     """
     tried: list[Any] = []
-    monkeypatch.setattr(refusals._Trial, "error", lambda trial: tried.append(trial.op))
+    monkeypatch.setattr(refusals.EagerTrial, "error", lambda trial: tried.append(trial.op))
     losses, logarithms = torch.ones(16), torch.ones(50, 16, 20)
     targets = torch.ones(16, 30, dtype=torch.int64)
     alpha = torch.ones(16, 50, 61)
@@ -121,13 +121,13 @@ def test_asking_draws_no_random_numbers() -> None:
 def test_eager_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(refusals, "_TAKEN", set())
     run(torch.special.i0e, HALF)
-    monkeypatch.setattr(refusals, "_Trial", None)  # may not be called any more
+    monkeypatch.setattr(refusals.EagerTrial, "error", None)  # may not be called any more
     run(torch.special.i0e, HALF)
 
 
 def test_eager_is_not_asked_about_usual_operators(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(refusals, "_TAKEN", set())
-    monkeypatch.setattr(refusals, "_Trial", None)
+    monkeypatch.setattr(refusals.EagerTrial, "error", None)
     assert run(torch.matmul, FLOAT, FLOAT.T).shape == (2, 2)
     assert run(F.softmax, FLOAT + LONG, 1).shape == (2, 3)
 

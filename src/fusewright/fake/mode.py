@@ -15,6 +15,7 @@ from fusewright.errors import DataDependent, UnsupportedOperator
 from fusewright.fake.handlers import HANDLERS, Handler, NeedsPlainSizes, choose_handler
 from fusewright.fake.history import History
 from fusewright.fake.known_values import known_value
+from fusewright.fake.least_sizes import require_least_sizes
 from fusewright.fake.tensor import META, FakeTensor, Writes
 from fusewright.fake_rules import Geometry
 from fusewright.fake_rules.geometry import extent
@@ -256,6 +257,8 @@ class FakeMode(TorchDispatchMode):
             handler = self._handlers[op] = choose_handler(op, self.facts is not None)
         if not self.allows_unknown_sizes or self.facts is None:
             return self._run(handler, op, args, kwargs)
+        if self.asks_eager and self.facts.of_call:
+            require_least_sizes(op, args, kwargs, self.facts)
         with self.asking_for_layout():
             return self._run(handler, op, args, kwargs)
 

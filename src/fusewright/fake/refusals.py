@@ -13,7 +13,7 @@ ones are good, a call counts as refused if it is taken with other types.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import torch
@@ -47,7 +47,7 @@ USUAL: Final = frozenset({torch.float32, torch.float64, torch.int64, torch.bool}
 """Types for which the rules of geometry know what is refused; for others eager is asked."""
 
 _TAKEN: Final[set[Any]] = set()
-"""Operators with arguments, as `_key` has them, that eager was seen to take."""
+"""The keys of trials that eager was seen to take."""
 
 
 def is_usual(args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
@@ -73,10 +73,10 @@ def refusal(
     is_small = all(_count(tensor) <= SMALL for tensor in (*tensors, *outputs))
     if not is_small and (not tensors or _lists_lengths((*args, *kwargs.values()))):
         return None
-    key = (op, is_small, _key(args, is_small), _key(kwargs, is_small))
+    trial = EagerTrial(op, args, kwargs, None if is_small else LARGEST_SIZE)
+    key = trial.key()
     if key in _TAKEN:
         return None
-    trial = _Trial(op, args, kwargs, None if is_small else LARGEST_SIZE)
     error = trial.error()
     is_certain = is_small and not facts(op).refuses_values
     if error is not None and (is_certain or _is_for_types(trial)):
@@ -85,8 +85,22 @@ def refusal(
     return None
 
 
+def usual_number(value: Any) -> Any:
+    """A number in place of one that varies: the one seen when compiling, where it is known."""
+    match value:
+        case torch.SymInt():
+            hint = value.node.hint
+            return SIZE_OF_DATA if hint is None else hint
+        case torch.SymFloat():
+            return VARYING_NUMBER
+        case torch.SymBool():
+            return True
+        case _:
+            return value
+
+
 def _count(tensor: Tensor) -> int:
-    return math.prod(map(_plain, tensor.shape))
+    return math.prod(map(usual_number, tensor.shape))
 
 
 def _lists_lengths(values: Sequence[Any]) -> bool:
@@ -95,28 +109,10 @@ def _lists_lengths(values: Sequence[Any]) -> bool:
     """
     lists = (value for value in values if isinstance(value, (list, tuple)))
     return any(
-        isinstance(_plain(item), int) and _plain(item) > LARGEST_SIZE
+        isinstance(usual_number(item), int) and usual_number(item) > LARGEST_SIZE
         for items in lists
         for item in items
     )
-
-
-def _key(value: Any, is_small: bool) -> Any:
-    """The part of an argument that a kernel may refuse it for; large tensors are alike where types
-    and the number of dimensions are.
-    """
-    match value:
-        case Tensor():
-            size = tuple(map(_plain, value.shape)) if is_small else value.dim()
-            return (value.dtype, size)
-        case list() | tuple():
-            return tuple([_key(item, is_small) for item in value])
-        case dict():
-            return tuple([(name, _key(item, is_small)) for name, item in value.items()])
-        case _ if isinstance(value, SYMBOLIC):
-            return type(value)
-        case _:
-            return (type(value), value)
 
 
 @record
@@ -151,7 +147,7 @@ SUBSTITUTIONS: Final = (
 """A call that is taken with one of these was refused for its types."""
 
 
-def _is_for_types(trial: _Trial) -> bool:
+def _is_for_types(trial: EagerTrial) -> bool:
     """Whether the call of `trial` is taken with other types: where values matter, of those that are
     no indices.
     """
@@ -160,7 +156,7 @@ def _is_for_types(trial: _Trial) -> bool:
 
 
 @record
-class _Trial:
+class EagerTrial:
     """A call on real tensors of one number, for its exception."""
 
     op: OpOverload
@@ -168,6 +164,31 @@ class _Trial:
     kwargs: dict[str, Any]
     limit: int | None
     """The largest size of a dimension, None for any."""
+
+    plain: Callable[[Any], Any] = usual_number
+    """Gives the number that stands for one that varies, and any other argument as it is."""
+
+    def key(self) -> tuple[Any, ...]:
+        """The operator, and the part of its arguments that its kernel may refuse them for."""
+        return (self.op, self.limit, self._key(self.args), self._key(self.kwargs))
+
+    def _key(self, value: Any) -> Any:
+        match value:
+            case Tensor():
+                return (value.dtype, tuple(self._size(value)))
+            case list() | tuple():
+                return tuple([self._key(item) for item in value])
+            case dict():
+                return tuple([(name, self._key(item)) for name, item in value.items()])
+            case _ if isinstance(value, SYMBOLIC):
+                return (type(value), self.plain(value))
+            case _:
+                return (type(value), value)
+
+    def _size(self, tensor: Tensor) -> list[int]:
+        """The sizes of the real tensor that stands for one of the call."""
+        size = map(self.plain, tensor.shape)
+        return list(size) if self.limit is None else [min(count, self.limit) for count in size]
 
     def error(self, types: Substitution | None = None) -> Exception | None:
         """The exception that zeros raise, where ones raise one too."""
@@ -185,10 +206,12 @@ class _Trial:
                     return type(value)([real(item) for item in value])
                 case torch.dtype() if types is not None:
                     return types.of(value)
+                case torch.device():
+                    return torch.device("cpu")
                 case bool() if types is not None and types.of_numbers:
                     return float(value)
                 case _:
-                    return _plain(value)
+                    return self.plain(value)
 
         args = [real(value) for value in self.args]
         kwargs = {name: real(value) for name, value in self.kwargs.items()}
@@ -216,12 +239,11 @@ class _Trial:
         value = known_value(fake)
         if value is not None:
             return value.to(dtype, copy=True)
-        size = list(map(_plain, fake.shape))
+        size = self._size(fake)
         if self.limit is not None:
-            return torch.full(
-                [min(count, self.limit) for count in size], fill, dtype=dtype, device="cpu"
-            )
-        stride, offset = list(map(_plain, fake.stride())), _plain(fake.storage_offset())
+            return torch.full(size, fill, dtype=dtype, device="cpu")
+        stride = list(map(self.plain, fake.stride()))
+        offset = self.plain(fake.storage_offset())
         length = extent(size, stride, offset)
         if length > SMALL:
             return torch.full((extent(size, stride),), fill, dtype=dtype, device="cpu").as_strided(
@@ -230,17 +252,3 @@ class _Trial:
         key = (torch_compat.storage_object_key(fake.meta_tensor.untyped_storage()), dtype)
         filled = memory.setdefault(key, torch.full((SMALL,), fill, dtype=dtype, device="cpu"))
         return filled.as_strided(size, stride, offset)
-
-
-def _plain(value: Any) -> Any:
-    """A number in place of one that varies: the one seen when compiling, where it is known."""
-    match value:
-        case torch.SymInt():
-            hint = value.node.hint
-            return SIZE_OF_DATA if hint is None else hint
-        case torch.SymFloat():
-            return VARYING_NUMBER
-        case torch.SymBool():
-            return True
-        case _:
-            return value

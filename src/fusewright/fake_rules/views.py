@@ -359,8 +359,11 @@ def as_strided(
             return _view(size, stride, offset)
         reach = reach + (extent - 1) * step
     # A wrapper knows a symbolic size, what is inside it that of memory which others show as well.
-    held = (tensor.untyped_storage().nbytes() for tensor in (getattr(x, "meta_tensor", x), x))
-    return _view(size, stride, offset) if any(reach * x.itemsize <= n for n in held) else None
+    held = [tensor.untyped_storage().nbytes() for tensor in (getattr(x, "meta_tensor", x), x)]
+    fits = [reach * x.itemsize <= count for count in held]
+    if True not in fits[:1]:
+        require(fits[-1])
+    return _view(size, stride, offset) if any(fits) else None
 
 
 VIEW_RULES: dict[Any, ViewRule] = {
