@@ -11,7 +11,14 @@ import pytest
 import torch
 
 from fusewright.errors import WrongArgument
-from fusewright.packages.structure import CannotDescribe, Named, describe, leaves_of, match, rebuild
+from fusewright.packages.structure import (
+    CannotDescribe,
+    Named,
+    describe,
+    leaves_of,
+    rebuild,
+    take_leaves,
+)
 
 
 class Pair(NamedTuple):
@@ -65,7 +72,7 @@ def test_round_trip(value: Any) -> None:
     assert type(again) is type(value)
     assert repr(again) == repr(value)
     leaves: list[Any] = [None] * len(tensors)
-    match(description, value, "x", leaves)
+    take_leaves(description, value, "x", leaves)
     assert all(one is other for one, other in zip(leaves, tensors, strict=True))
 
 
@@ -108,7 +115,7 @@ def test_places_are_named() -> None:
 def test_other_arguments_are_named(value: Any, words: str) -> None:
     description, tensors = described({"a": [X, 2]})
     with pytest.raises(WrongArgument, match=words):
-        match(description, value, "x", [None] * len(tensors))
+        take_leaves(description, value, "x", [None] * len(tensors))
 
 
 def test_what_is_no_data() -> None:

@@ -19,7 +19,13 @@ from fusewright.packages.container import PackageFile, read_package
 from fusewright.packages.gpu_kernels import PackagedKernel, check_gpus
 from fusewright.packages.processors import machine_name
 from fusewright.packages.sizes import HOLDS, evaluate
-from fusewright.packages.structure import leaves_of, match, names_of_leaves, rebuild, torch_constant
+from fusewright.packages.structure import (
+    leaves_of,
+    names_of_leaves,
+    rebuild,
+    take_leaves,
+    torch_constant,
+)
 from fusewright.packages.tensors import stored_tensor
 from fusewright.records import record
 from fusewright.runtime.layouts import length_of, write_into
@@ -129,7 +135,7 @@ class Entry:
             elif structure is None:
                 raise WrongArgument(f"argument {name} was not given when the package was made")
             else:
-                match(structure, value, f"argument {name}", leaves)
+                take_leaves(structure, value, f"argument {name}", leaves)
         return leaves
 
 
@@ -196,8 +202,8 @@ class _Leaf:
         if None in self._strides:
             raise WrongArgument(f"{self.place} has strides {stride}, which were not compiled for")
         strides: Any = self._strides
-        made = torch.empty_strided(value.shape, strides, dtype=value.dtype, device=value.device)
-        return made.copy_(value)
+        planned = torch.empty_strided(value.shape, strides, dtype=value.dtype, device=value.device)
+        return planned.copy_(value)
 
 
 class _Sizes:

@@ -20,6 +20,7 @@ from fusewright.packages.standalone_plan import (
     NotStandalone,
     PlanTranslator,
     dtype_number,
+    text_words,
 )
 from fusewright.packages.structure import names_of_leaves
 
@@ -71,9 +72,7 @@ class _Words:
         self._parts.append(struct.pack(f"<{len(numbers)}q", *numbers))
 
     def text(self, text: str) -> None:
-        content = text.encode()
-        self.add(len(content))
-        self._parts.append(content.ljust(len(content) // 8 * 8 + 8, b"\0"))
+        self.add(*text_words(text))
 
     def texts(self, texts: Iterable[str]) -> None:
         for text in texts:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Mapping, Sequence
+from enum import IntEnum
 from typing import Any, Final
 
 import torch
@@ -34,13 +35,57 @@ OPERATIONS: Final = {
 BYTES: Final = 0
 """Torch's number of the dtype `uint8`."""
 
-FUNCTIONS: Final = {
-    "mm": "aten::mm", "addmm": "aten::addmm", "bmm": "aten::bmm", "baddbmm": "aten::baddbmm",
-    "convolution": "aten::convolution",
-}  # fmt: skip
-"""Operators behind functions of torch."""
+FUNCTIONS: Final = frozenset({"mm", "addmm", "bmm", "baddbmm", "convolution"})
+"""Functions of torch that are an operator's default overload."""
 
-RECIPES: Final = {"output": 0, "leaf": 1, "weight": 2, "result": 3, "view": 4}
+MOST_ARGUMENTS: Final = 64
+"""Arguments of an operator are fewer, as the C code has it."""
+
+
+class InputKind(IntEnum):
+    """Where an input of a plan comes from."""
+
+    FROM_LEAF = 0
+    FROM_WEIGHT = 1
+    FROM_NUMBER = 2
+    FROM_NOWHERE = 3
+
+
+class RecipeKind(IntEnum):
+    """What a result is."""
+
+    IS_OUTPUT = 0
+    IS_LEAF = 1
+    IS_WEIGHT = 2
+    IS_RESULT = 3
+    IS_VIEW = 4
+    IS_OTHER = 5
+
+
+RECIPES: Final = {
+    "output": RecipeKind.IS_OUTPUT,
+    "leaf": RecipeKind.IS_LEAF,
+    "weight": RecipeKind.IS_WEIGHT,
+    "result": RecipeKind.IS_RESULT,
+    "view": RecipeKind.IS_VIEW,
+}
+
+
+class ArgumentKind(IntEnum):
+    """What an argument of an operator is; what may be absent and is there is one more."""
+
+    NONE = 0
+    TENSOR = 1
+    OPTIONAL_TENSOR = 2
+    WORD = 3
+    OPTIONAL_WORD = 4
+    NUMBER = 5
+    OPTIONAL_NUMBER = 6
+    INTEGERS = 7
+    OPTIONAL_INTEGERS = 8
+    TENSORS = 9
+    TEXT = 10
+    OPTIONAL_TEXT = 11
 
 
 class NotStandalone(Exception):
@@ -48,7 +93,15 @@ class NotStandalone(Exception):
 
 
 def dtype_number(name: str) -> int:
+    """Torch's number of a dtype."""
     return tensor_kind(torch_constant("dtype", name), "cpu")[0]
+
+
+def text_words(text: str) -> tuple[int, ...]:
+    """A text: its length in bytes, then the bytes with at least one zero behind them."""
+    content = text.encode()
+    count = len(content) // 8 + 1
+    return len(content), *struct.unpack(f"<{count}q", content.ljust(8 * count, b"\0"))
 
 
 @record(eq=False, frozen=False)
@@ -104,16 +157,17 @@ class PlanTranslator:
         for kind, source in entry["inputs"]:
             match kind:
                 case "leaf":
-                    self.inputs.append((0, source))
+                    self.inputs.append((InputKind.FROM_LEAF, source))
                 case "weight":
-                    self.inputs.append((1, self._weight(f"weight.{source}", rows[source])))
+                    number = self._weight(f"weight.{source}", rows[source])
+                    self.inputs.append((InputKind.FROM_WEIGHT, number))
                 case "number":
-                    self.inputs.append((2, symbols.index(source)))
+                    self.inputs.append((InputKind.FROM_NUMBER, symbols.index(source)))
                 case "frozen":
                     number = self._weight(f"{name}.frozen.{source}", frozen[source])
-                    self.inputs.append((1, number))
+                    self.inputs.append((InputKind.FROM_WEIGHT, number))
                 case "unread":
-                    self.inputs.append((3, 0))
+                    self.inputs.append((InputKind.FROM_NOWHERE, 0))
         self._constants = {row["name"]: row for row in entry["constants"]}
         self._name = name
 
@@ -138,11 +192,12 @@ class PlanTranslator:
         self.blocks.append(self._now)
         operations = plan["operations"]
         for place, (kind, _, operands) in enumerate(operations):
-            self._one(kind, list(operands), operations[place + 1 :])
+            self._operation(kind, list(operands), operations[place + 1 :])
         self._now = outer
         return number
 
-    def _one(self, kind: str, operands: list[Any], following: Any) -> None:
+    def _operation(self, kind: str, operands: list[Any], following: Any) -> None:
+        """Translate an operation, with those that follow it."""
         match kind:
             case "list" | "tuple":
                 slot, _, *items = operands
@@ -299,6 +354,7 @@ class PlanTranslator:
         self._now.words += [OPERATIONS[kind], 2 + len(operands), *operands]
 
     def _row(self, place: int) -> list[Any]:
+        """The row of a constant, as `constants` describes them."""
         row: list[Any] = self._now.plan["constants"][~place]
         return row
 
@@ -363,7 +419,7 @@ class PlanTranslator:
                 words += self._argument(argument, named[argument.name])
             else:
                 words += _literal(argument, argument.default_value)
-        if len(declared) > 60:
+        if len(declared) >= MOST_ARGUMENTS:
             raise NotStandalone(f"{operator[0]} takes too many arguments")
         self._write(
             "dispatch",
@@ -402,15 +458,15 @@ class PlanTranslator:
         inner, is_optional = present_type(kind)
         if place in self._now.collections:
             items = self._now.collections[place]
-            if inner in ("List[Tensor]",):
-                return [9, len(items), *map(self._tensor, items)]
+            if inner == "List[Tensor]":
+                return [ArgumentKind.TENSORS, len(items), *map(self._tensor, items)]
             if inner == "List[int]" or (not items and inner.startswith("List[")):
-                return [8 if is_optional else 7, len(items), *self._items(items)]
+                return [ArgumentKind.INTEGERS + is_optional, len(items), *self._items(items)]
             raise NotStandalone(f"it passes a list as {kind}")
         if place in self._now.integers:
-            return [6 if is_optional else 5, self._now.integers[place]]
+            return [ArgumentKind.NUMBER + is_optional, self._now.integers[place]]
         if inner == "Tensor" and (place >= 0 or self._row(place)[0] in ("constant", "view")):
-            return [2 if is_optional else 1, self._tensor(place)]
+            return [ArgumentKind.TENSOR + is_optional, self._tensor(place)]
         if place >= 0 or self._row(place)[0] != "literal":
             raise NotStandalone(f"it passes an object of Python as {kind}")
         return _literal(argument, rebuild(self._row(place)[1], ()))
@@ -450,7 +506,7 @@ class PlanTranslator:
                     inner = count + len(more) - 1
                     recipes.append([RECIPES[kind], inner, len(size), *size, *stride, offset])
                 case _:
-                    recipes.append([5, 0])
+                    recipes.append([RecipeKind.IS_OTHER, 0])
         return recipes + more
 
     def writes(self) -> list[tuple[int, int, int]]:
@@ -469,7 +525,7 @@ class PlanTranslator:
         numbers = [number for number, _ in leaves_of(self._entry["structure"], "")]
         results = self._entry["results"]
         tensors = [n for n in numbers if results[n][0] not in ("size", "constant")]
-        if any(recipes[n][0] == 5 for n in tensors):
+        if any(recipes[n][0] == RecipeKind.IS_OTHER for n in tensors):
             raise NotStandalone("a result is a view of a size that varies")
         return tensors
 
@@ -479,20 +535,14 @@ def _literal(argument: Any, value: Any) -> list[int]:
     kind = str(argument.type)
     inner, is_optional = present_type(kind)
     if value is None and is_optional:
-        return [0]
-    if isinstance(value, list | tuple) and inner == "List[int]":
+        return [ArgumentKind.NONE]
+    if isinstance(value, list | tuple) and (
+        inner == "List[int]" or (not value and inner.startswith("List["))
+    ):
         pairs = [number for item in value for number in (0, int(item))]
-        return [8 if is_optional else 7, len(value), *pairs]
-    if isinstance(value, list | tuple) and not value and inner.startswith("List["):
-        return [8 if is_optional else 7, 0]
+        return [ArgumentKind.INTEGERS + is_optional, len(value), *pairs]
     if isinstance(value, str) and inner == "str":
-        content = value.encode()
-        padded = content.ljust(len(content) // 8 * 8 + 8, b"\0")
-        return [
-            11 if is_optional else 10,
-            len(content),
-            *struct.unpack(f"<{len(padded) // 8}q", padded),
-        ]
+        return [ArgumentKind.TEXT + is_optional, *text_words(value)]
     match inner, value:
         case "bool", bool():
             word = int(value)
@@ -504,4 +554,4 @@ def _literal(argument: Any, value: Any) -> list[int]:
             word = dtype_number(str(value).removeprefix("torch."))
         case _:
             raise NotStandalone(f"it passes {value!r} as {kind}")
-    return [4 if is_optional else 3, word]
+    return [ArgumentKind.WORD + is_optional, word]

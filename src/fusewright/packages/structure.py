@@ -78,7 +78,7 @@ def _names_of_fields(value: Any) -> list[str]:
 # Matching -----------------------------------------------------------------------------------------
 
 
-def match(description: Description, value: Any, place: str, leaves: list[Any]) -> None:
+def take_leaves(description: Description, value: Any, place: str, leaves: list[Any]) -> None:
     """Put what varies in `value` into `leaves`, by number. Raises: WrongArgument, which names the
     place of what is otherwise.
     """
@@ -94,7 +94,7 @@ def match(description: Description, value: Any, place: str, leaves: list[Any]) -
                     f"{place} has to be a {kind} of {len(content)}, not {_shown(value)}"
                 )
             for index, (inner, item) in enumerate(zip(content, value, strict=True)):
-                _match_inner(inner, item, f"{place}[{index}]", leaves)
+                take_leaves(inner, item, f"{place}[{index}]", leaves)
         case "dict":
             keys = [key for key, _ in content]
             if not isinstance(value, Mapping) or set(value) != set(keys):
@@ -102,12 +102,12 @@ def match(description: Description, value: Any, place: str, leaves: list[Any]) -
                     f"{place} has to be a dict with the keys {keys}, not {_shown(value)}"
                 )
             for key, inner in content:
-                _match_inner(inner, value[key], f"{place}[{key!r}]", leaves)
+                take_leaves(inner, value[key], f"{place}[{key!r}]", leaves)
         case "class":
             for name, inner in description["fields"]:
                 if not hasattr(value, name):
                     raise WrongArgument(f"{place} has to be a {content[1]}, not {_shown(value)}")
-                _match_inner(inner, getattr(value, name), f"{place}.{name}", leaves)
+                take_leaves(inner, getattr(value, name), f"{place}.{name}", leaves)
         case _:
             expected = rebuild(description, ())
             if type(value) is not type(expected) or value != expected:
@@ -115,9 +115,6 @@ def match(description: Description, value: Any, place: str, leaves: list[Any]) -
                     f"{place} has to be {expected!r}, as when the package was made, not "
                     f"{_shown(value)}"
                 )
-
-
-_match_inner = match
 
 
 def _shown(value: Any) -> str:

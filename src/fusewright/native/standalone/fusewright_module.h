@@ -150,33 +150,33 @@ private:
 
 inline Tensor empty(const Integers &sizes, const Integers &strides, Dtype dtype)
 {
-    AtenTensorHandle made;
+    AtenTensorHandle handle;
     check(torch.empty_strided(static_cast<int64_t>(sizes.size()), sizes.data(), strides.data(),
-                              dtype, CPU, 0, &made),
+                              dtype, CPU, 0, &handle),
           "allocating memory");
-    return Tensor(made);
+    return Tensor(handle);
 }
 
 // A tensor in the memory of an arena, from `offset` bytes on.
 inline Tensor place(const Tensor &arena, int64_t offset, const Integers &sizes,
                     const Integers &strides, Dtype dtype)
 {
-    AtenTensorHandle made;
+    AtenTensorHandle handle;
     check(torch.place_in(arena.get(), offset, dtype, static_cast<int64_t>(sizes.size()),
-                         sizes.data(), strides.data(), &made),
+                         sizes.data(), strides.data(), &handle),
           "placing a buffer in its arena");
-    return Tensor(made);
+    return Tensor(handle);
 }
 
 // The memory of a tensor through another layout; autograd does not know of it.
 inline Tensor reinterpret(const Tensor &source, const Integers &sizes, const Integers &strides,
                           int64_t offset)
 {
-    AtenTensorHandle made;
+    AtenTensorHandle handle;
     check(torch.reinterpret(source.get(), static_cast<int64_t>(sizes.size()), sizes.data(),
-                            strides.data(), offset, &made),
+                            strides.data(), offset, &handle),
           "seeing memory through another layout");
-    return Tensor(made);
+    return Tensor(handle);
 }
 
 inline void copy(const Tensor &target, const Tensor &source)
@@ -280,9 +280,6 @@ inline Argument strided() { return {0}; }
 inline Argument list_of(const std::vector<Argument> &items)
 {
     void *list = nullptr;
-    if (torch.new_list == nullptr || torch.list_push == nullptr) {
-        throw Failure(FUSEWRIGHT_FAILED, "this libtorch takes no lists from C");
-    }
     check(torch.new_list(items.size(), &list), "a list of arguments");
     for (Argument item : items) {
         check(torch.list_push(list, item.word), "a list of arguments");
@@ -301,9 +298,7 @@ inline Argument integers(const Integers &numbers)
 
 inline Argument some(Argument argument)
 {
-    auto *memory = static_cast<uint64_t *>(torch.new_memory(sizeof(uint64_t)));
-    *memory = argument.word;
-    return {reinterpret_cast<uint64_t>(memory)};
+    return {package_torch_optional(argument.word)};
 }
 
 // Call an operator with all arguments of its declaration; it returns so many tensors.

@@ -224,7 +224,8 @@ static bool slice_of(AtenTensorHandle tensor, int64_t step, AtenTensorHandle *sl
     return tensor != NULL && torch.get_dim(tensor, &dims) == 0 && dims > 0 &&
            torch.get_sizes(tensor, &sizes) == 0 && torch.get_strides(tensor, &strides) == 0 &&
            step < sizes[0] &&
-           torch.reinterpret(tensor, dims - 1, sizes + 1, strides + 1, step * strides[0], slice) == 0;
+           torch.reinterpret(tensor, dims - 1, sizes + 1, strides + 1, step * strides[0],
+                             slice) == 0;
 }
 
 /* Run the step for one slice, whose values are stacked at that place. */
@@ -260,9 +261,8 @@ static bool scan_step(Call *call, Scan *scan, const Slot *given, int64_t step)
 static bool stack_of(Call *call, AtenTensorHandle *tensors, int64_t count, AtenTensorHandle *stack)
 {
     void *list = NULL;
-    if (torch.new_list == NULL || torch.list_push == NULL ||
-        torch.new_list((size_t)count, &list) != 0) {
-        return package_refuse(call, "this libtorch has no lists");
+    if (torch.new_list((size_t)count, &list) != 0) {
+        return package_refuse(call, "there is no memory for a call");
     }
     for (int64_t i = 0; i < count; i++) {
         torch.list_push(list, (uint64_t)(uintptr_t)tensors[i]);
@@ -311,10 +311,10 @@ static bool run_scan(Call *call, Scan *scan)
     return is_done;
 }
 
-/* the body, how much is carried, over how many arguments behind these it goes, whether from the last
-   slice on, how many arguments, arguments, how many positions, of what is stacked: first those among
-   the values that a step is given, behind them its results; how many results, a slot or NOTHING
-   each */
+/* the body, how much is carried, over how many arguments behind these it goes, whether from the
+   last slice on, how many arguments, arguments, how many positions, of what is stacked: first those
+   among the values that a step is given, behind them its results; how many results, a slot or
+   NOTHING each */
 bool package_scan(Call *call, const int64_t *operands)
 {
     int64_t count = operands[4];

@@ -94,17 +94,38 @@ static bool check_leaf(Call *call, int64_t position, AtenTensorHandle given)
 
 enum { PUSH_READING, PUSH_NUMBER, DO_ADD, DO_MULTIPLY, DO_DIVIDE, DO_REMAINDER, DO_MIN, DO_MAX };
 
-static int64_t divided(int64_t left, int64_t right, bool wants_remainder)
+/* Store the result of an operation on sizes, as Python has it. NULL, or why there is none. */
+static const char *compute(int64_t operation, int64_t left, int64_t right, int64_t *result)
 {
-    if (right == 0 || (right == -1 && left == INT64_MIN)) {
-        return 0;
+    static const char too_large[] = "a size is too large";
+    switch (operation) {
+    case DO_ADD:
+        return __builtin_add_overflow(left, right, result) ? too_large : NULL;
+    case DO_MULTIPLY:
+        return __builtin_mul_overflow(left, right, result) ? too_large : NULL;
+    case DO_DIVIDE:
+    case DO_REMAINDER: {
+        if (right == 0) {
+            return "a size is divided by zero";
+        }
+        if (right == -1 && left == INT64_MIN) {
+            return too_large;
+        }
+        int64_t rest = left % right;
+        bool corrects = rest != 0 && (rest < 0) != (right < 0);
+        *result = operation == DO_DIVIDE ? left / right - corrects : rest + (corrects ? right : 0);
+        return NULL;
     }
-    int64_t rest = left % right;
-    bool corrects = rest != 0 && (rest < 0) != (right < 0);
-    return wants_remainder ? rest + (corrects ? right : 0) : left / right - corrects;
+    case DO_MIN:
+        *result = left < right ? left : right;
+        return NULL;
+    default:
+        *result = left > right ? left : right;
+        return NULL;
+    }
 }
 
-/* The difference of a relation, for the sizes that were read; false where it is malformed. */
+/* The difference of a relation, for the sizes that were read; false where there is none. */
 static bool evaluate(const Call *call, const Relation *relation, int64_t *result)
 {
     int64_t stack[MOST_DEPTH];
@@ -124,25 +145,7 @@ static bool evaluate(const Call *call, const Relation *relation, int64_t *result
             return false;
         }
         int64_t right = stack[--depth], *left = &stack[depth - 1];
-        bool overflows = false;
-        switch (operation) {
-        case DO_ADD:
-            overflows = __builtin_add_overflow(*left, right, left);
-            break;
-        case DO_MULTIPLY:
-            overflows = __builtin_mul_overflow(*left, right, left);
-            break;
-        case DO_DIVIDE:
-        case DO_REMAINDER:
-            *left = divided(*left, right, operation == DO_REMAINDER);
-            break;
-        case DO_MIN:
-            *left = right < *left ? right : *left;
-            break;
-        default:
-            *left = right > *left ? right : *left;
-        }
-        if (overflows) {
+        if (compute(operation, *left, right, left) != NULL) {
             return false;
         }
     }
@@ -215,29 +218,10 @@ static void gather(const Call *call, const int64_t *places, int64_t count)
 
 static bool combine(Call *call, const int64_t *operands, int64_t operation)
 {
-    int64_t left = call->numbers[operands[1]], right = call->numbers[operands[2]];
-    int64_t *result = &call->numbers[operands[0]];
-    switch (operation) {
-    case DO_ADD:
-        return !__builtin_add_overflow(left, right, result) ||
-               package_refuse(call, "a size is too large");
-    case DO_MULTIPLY:
-        return !__builtin_mul_overflow(left, right, result) ||
-               package_refuse(call, "a size is too large");
-    case DO_DIVIDE:
-    case DO_REMAINDER:
-        if (right == 0) {
-            return package_refuse(call, "a size is divided by zero");
-        }
-        *result = divided(left, right, operation == DO_REMAINDER);
-        return true;
-    case DO_MIN:
-        *result = left < right ? left : right;
-        return true;
-    default:
-        *result = left > right ? left : right;
-        return true;
-    }
+    const int64_t *numbers = call->numbers;
+    const char *why_not = compute(operation, numbers[operands[1]], numbers[operands[2]],
+                                  &call->numbers[operands[0]]);
+    return why_not == NULL || package_refuse(call, "%s", why_not);
 }
 
 static bool op_add(Call *call, const int64_t *operands)
@@ -378,32 +362,45 @@ static bool op_launch(Call *call, const int64_t *operands)
                           kernel->name);
 }
 
-static bool multiplied(Call *call, int32_t refusal)
+static bool has_multiplied(Call *call, int32_t refusal)
 {
     return refusal == 0 || package_refuse(call, "torch refuses a product of these matrices");
 }
 
-static bool op_mm(Call *call, const int64_t *o)
+/* left, right, result */
+static bool multiply(Call *call, const int64_t *operands,
+                     int32_t (*product)(AtenTensorHandle, AtenTensorHandle, AtenTensorHandle))
 {
-    return multiplied(call, torch.mm_out(package_tensor_at(call, o[2]), package_tensor_at(call, o[0]),
-                                         package_tensor_at(call, o[1])));
+    AtenTensorHandle left = package_tensor_at(call, operands[0]);
+    AtenTensorHandle right = package_tensor_at(call, operands[1]);
+    return has_multiplied(call, product(package_tensor_at(call, operands[2]), left, right));
 }
 
-static bool op_bmm(Call *call, const int64_t *o)
+static bool op_mm(Call *call, const int64_t *operands)
 {
-    return multiplied(call, torch.bmm_out(package_tensor_at(call, o[2]), package_tensor_at(call, o[0]),
-                                          package_tensor_at(call, o[1])));
+    return multiply(call, operands, torch.mm_out);
 }
 
-static bool op_addmm(Call *call, const int64_t *o)
+static bool op_bmm(Call *call, const int64_t *operands)
 {
-    return multiplied(call, torch.addmm_out(package_tensor_at(call, o[3]), package_tensor_at(call, o[0]),
-                                            package_tensor_at(call, o[1]), package_tensor_at(call, o[2]), 1, 1));
+    return multiply(call, operands, torch.bmm_out);
 }
 
+/* bias, left, right, result */
+static bool op_addmm(Call *call, const int64_t *operands)
+{
+    AtenTensorHandle bias = package_tensor_at(call, operands[0]);
+    AtenTensorHandle left = package_tensor_at(call, operands[1]);
+    AtenTensorHandle right = package_tensor_at(call, operands[2]);
+    AtenTensorHandle result = package_tensor_at(call, operands[3]);
+    return has_multiplied(call, torch.addmm_out(result, bias, left, right, 1, 1));
+}
+
+/* target, source */
 static bool op_copy(Call *call, const int64_t *operands)
 {
-    return torch.copy(package_tensor_at(call, operands[0]), package_tensor_at(call, operands[1]), 0) == 0 ||
+    AtenTensorHandle source = package_tensor_at(call, operands[1]);
+    return torch.copy(package_tensor_at(call, operands[0]), source, 0) == 0 ||
            package_refuse(call, "a tensor cannot be copied");
 }
 
@@ -434,14 +431,6 @@ static bool op_ensure_layout(Call *call, const int64_t *operands)
     }
     package_set_slot(call, operands[0], planned);
     return true;
-}
-
-/* A word on the heap, as an optional argument is passed. */
-static uint64_t on_heap(uint64_t word)
-{
-    uint64_t *memory = torch.new_memory(sizeof word);
-    *memory = word;
-    return (uint64_t)(uintptr_t)memory;
 }
 
 static uint64_t new_reference(Call *call, int64_t place)
@@ -488,25 +477,25 @@ static uint64_t next_argument(Call *call, const int64_t **at)
     case TENSOR:
         return new_reference(call, *(*at)++);
     case OPTIONAL_TENSOR:
-        return on_heap(new_reference(call, *(*at)++));
+        return package_torch_optional(new_reference(call, *(*at)++));
     case WORD:
         return (uint64_t)*(*at)++;
     case OPTIONAL_WORD:
-        return on_heap((uint64_t)*(*at)++);
+        return package_torch_optional((uint64_t)*(*at)++);
     case NUMBER:
         return (uint64_t)call->numbers[*(*at)++];
     case OPTIONAL_NUMBER:
-        return on_heap((uint64_t)call->numbers[*(*at)++]);
+        return package_torch_optional((uint64_t)call->numbers[*(*at)++]);
     case INTEGERS:
         return new_list_of(call, at, false);
     case OPTIONAL_INTEGERS:
-        return on_heap(new_list_of(call, at, false));
+        return package_torch_optional(new_list_of(call, at, false));
     case TENSORS:
         return new_list_of(call, at, true);
     case TEXT:
         return new_text(at);
     case OPTIONAL_TEXT:
-        return on_heap(new_text(at));
+        return package_torch_optional(new_text(at));
     default:
         return 0;
     }
@@ -568,7 +557,7 @@ bool package_run_operations(Call *call)
 /* Results -------------------------------------------------------------------------------------- */
 
 /* A new reference to what a recipe makes; NULL where it fails, or makes no tensor. */
-static AtenTensorHandle made_by(const Call *call, const int64_t *recipe)
+static AtenTensorHandle result_of(const Call *call, const int64_t *recipe)
 {
     AtenTensorHandle source = NULL, result = NULL;
     switch (recipe[0]) {
@@ -582,10 +571,10 @@ static AtenTensorHandle made_by(const Call *call, const int64_t *recipe)
         source = call->package->weights[recipe[1]];
         break;
     case IS_RESULT:
-        return made_by(call, call->package->recipes[recipe[1]]);
+        return result_of(call, call->package->recipes[recipe[1]]);
     case IS_VIEW: { /* its base, dimensions, sizes, strides, offset */
         int64_t dims = recipe[2];
-        AtenTensorHandle base = made_by(call, call->package->recipes[recipe[1]]);
+        AtenTensorHandle base = result_of(call, call->package->recipes[recipe[1]]);
         if (base != NULL) {
             torch.reinterpret(base, dims, recipe + 3, recipe + 3 + dims, recipe[3 + 2 * dims],
                               &result);
@@ -606,7 +595,7 @@ static bool give_outputs(Call *call, AtenTensorHandle *outputs)
 {
     const FusewrightPackage *package = call->package;
     for (int64_t i = 0; i < package->output_count; i++) {
-        outputs[i] = made_by(call, package->recipes[package->outputs[i]]);
+        outputs[i] = result_of(call, package->recipes[package->outputs[i]]);
         if (outputs[i] == NULL) {
             while (i-- > 0) {
                 torch.delete_tensor(outputs[i]);

@@ -1,5 +1,5 @@
-/* Reads the plan of an entry point, which packages/standalone.py writes, and checks that all that it
-   refers to is there. */
+/* Reads the plan of an entry point, which packages/standalone.py writes, and checks that all that
+   it refers to is there. */
 #define _GNU_SOURCE
 #include "package_plan.h"
 
@@ -35,13 +35,13 @@ static int64_t read_count(Reader *reader, int64_t words)
 
 static const int64_t *read_words(Reader *reader, int64_t count)
 {
-    const int64_t *found = reader->at;
+    const int64_t *words = reader->at;
     if (count < 0 || count > reader->end - reader->at) {
         package_fail(reader, "its plan is malformed");
-        return found;
+        return words;
     }
     reader->at += count;
-    return found;
+    return words;
 }
 
 static const char *read_text(Reader *reader)
@@ -121,19 +121,14 @@ static bool pack_weight(AtenTensorHandle *weight, const int64_t *packing, int64_
             continue;
         }
         void *list = NULL;
-        if (torch.new_list == NULL || torch.list_push == NULL || length < 0 || length > end - at ||
-            torch.new_list((size_t)length, &list) != 0) {
+        if (length < 0 || length > end - at || torch.new_list((size_t)length, &list) != 0) {
             return false;
         }
         for (int64_t j = 0; j < length; j++) {
             torch.list_push(list, (uint64_t)*at++);
         }
-        stack[1 + i] = (uint64_t)(uintptr_t)list;
-        if (i == SIZE) {
-            uint64_t *memory = torch.new_memory(sizeof *memory);
-            *memory = stack[1 + i];
-            stack[1 + i] = (uint64_t)(uintptr_t)memory;
-        }
+        uint64_t word = (uint64_t)(uintptr_t)list;
+        stack[1 + i] = i == SIZE ? package_torch_optional(word) : word;
     }
     if (at != end) {
         return false;
@@ -167,7 +162,8 @@ static void read_weights(Reader *reader)
         } else if (torch.from_blob(package->memory + row.offset + offset, dims, sizes, strides, 0,
                                    (int32_t)dtype, CPU, 0, &package->weights[i]) != 0) {
             package_fail(reader, "torch makes no tensor of its weight '%s'", name);
-        } else if (packing_count > 0 && !pack_weight(&package->weights[i], packing, packing_count)) {
+        } else if (packing_count > 0 &&
+                   !pack_weight(&package->weights[i], packing, packing_count)) {
             package_fail(reader, "oneDNN does not pack its weight '%s'", name);
         }
     }
@@ -365,20 +361,20 @@ static bool takes_argument(const Scope *scope, const int64_t **at, const int64_t
         return true;
     case TEXT:
     case OPTIONAL_TEXT:
-        if (torch.new_text == NULL || first < 0 || first / 8 >= left - 1) {
+        if (first < 0 || first / 8 >= left - 1) {
             return false;
         }
         *at += first / 8 + 1;
         return true;
     }
     int64_t width = kind == TENSORS ? 1 : 2;
-    if (torch.new_list == NULL || torch.list_push == NULL || first < 0 ||
-        first > (left - 1) / width) {
+    if (first < 0 || first > (left - 1) / width) {
         return false;
     }
     for (int64_t i = 0; i < first; i++, *at += width) {
-        bool is_right = kind == TENSORS ? is_tensor_place(scope, (*at)[0])
-                                        : (*at)[0] == 0 || is_within((*at)[1], scope->block->number_count);
+        bool is_right = kind == TENSORS
+                            ? is_tensor_place(scope, (*at)[0])
+                            : (*at)[0] == 0 || is_within((*at)[1], scope->block->number_count);
         if (!is_right) {
             return false;
         }

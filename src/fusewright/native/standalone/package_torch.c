@@ -41,9 +41,9 @@ static const struct {
     {"_ZN3c104impl29tls_set_dispatch_key_includedENS_11DispatchKeyEb", &torch.set_key_included,
      false},
     {"torch_exception_get_what_without_backtrace", &torch.last_error, false},
-    {"torch_new_list_reserve_size", &torch.new_list, false},
-    {"torch_list_push_back", &torch.list_push, false},
-    {"torch_new_string_handle", &torch.new_text, false},
+    {"torch_new_list_reserve_size", &torch.new_list, true},
+    {"torch_list_push_back", &torch.list_push, true},
+    {"torch_new_string_handle", &torch.new_text, true},
     {"aoti_torch_item_bool", &torch.item_bool, true},
     {"aoti_torch_clone", &torch.clone, true},
     {"_Znwm", &torch.new_memory, true},
@@ -85,6 +85,13 @@ const char *package_torch_find(void)
     }
     autograd_key = find_autograd_key();
     return NULL;
+}
+
+uint64_t package_torch_optional(uint64_t word)
+{
+    uint64_t *memory = torch.new_memory(sizeof word);
+    *memory = word;
+    return (uint64_t)(uintptr_t)memory;
 }
 
 int32_t package_torch_dispatch(const char *name, const char *overload, uint64_t *stack)

@@ -45,7 +45,7 @@ typedef struct {
     const char *(*last_error)(void); /* may be absent */
     int32_t (*new_list)(size_t, void **);
     int32_t (*list_push)(void *, uint64_t);
-    int32_t (*new_text)(const char *, size_t, void **); /* may be absent */
+    int32_t (*new_text)(const char *, size_t, void **);
     int32_t (*item_bool)(AtenTensorHandle, bool *);
     int32_t (*clone)(AtenTensorHandle, AtenTensorHandle *);
     void *(*new_memory)(size_t); /* of C++, which torch deletes */
@@ -66,13 +66,16 @@ extern PackageTorch torch;
 /* Find all. The name of one that is missing, or NULL. */
 const char *package_torch_find(void);
 
+/* The word of an argument that may be absent and is there; the dispatcher deletes its memory. */
+uint64_t package_torch_optional(uint64_t word);
+
 /* Call an operator, which takes the arguments off `stack` and leaves its results there. Not 0: it
    fails.
 
    Where a list of sizes may be symbolic, the dispatcher gets it as a list of that type, which
-   autograd's kernels take and many of the CPU's do not. In inference mode, and for tensors that were
-   made in it, autograd's are passed over. Here they are called all the same: they hand the list on
-   as integers, and record nothing while gradients are disabled. */
+   autograd's kernels take and many of the CPU's do not. In inference mode, and for tensors made in
+   it, autograd's are passed over. Here they are called all the same: they hand the list on as
+   integers, and record nothing while gradients are disabled. */
 int32_t package_torch_dispatch(const char *name, const char *overload, uint64_t *stack);
 
 #ifdef __cplusplus
