@@ -14,7 +14,6 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from functools import cache
-from pathlib import Path
 from typing import Any, Final
 
 import torch
@@ -326,7 +325,7 @@ def sources_digest() -> str:
     """A digest of the files of this package, which an earlier process may have read: what they
     contain does not change while their sizes and times do not.
     """
-    folder = Path(__file__).parent
+    folder = os.path.dirname(__file__)
     paths = sorted(_sources(folder))
     states = ((path, os.stat(path)) for path in paths)
     shown = [(path, state.st_size, state.st_mtime_ns) for path, state in states]
@@ -336,16 +335,17 @@ def sources_digest() -> str:
         return kept.decode()
     digest = hashlib.sha256()
     for path in paths:
-        content = Path(path).read_bytes()
-        digest.update(f"{os.path.relpath(path, folder)} {len(content)}\n".encode())
+        with open(path, "rb", buffering=0) as file:
+            content = file.read()
+        digest.update(f"{path.removeprefix(folder)} {len(content)}\n".encode())
         digest.update(content)
     SOURCES.write(key, digest.hexdigest().encode())
     return digest.hexdigest()
 
 
-def _sources(folder: Path) -> Iterable[str]:
+def _sources(folder: str) -> Iterable[str]:
     """The paths of the package's modules, extensions included."""
-    waiting = [os.fspath(folder)]
+    waiting = [folder]
     while waiting:
         with os.scandir(waiting.pop()) as entries:
             for entry in entries:

@@ -14,7 +14,9 @@ and is read a hundred times as fast.
 from __future__ import annotations
 
 import json
+import marshal
 from collections.abc import Callable, Iterable, Mapping
+from operator import attrgetter
 from typing import Any, Final
 
 from fusewright.ir import group, index, kernel, lines, origin, program, relations, sizes, value
@@ -22,7 +24,12 @@ from fusewright.ir.dtype import DType
 from fusewright.ir.index import Compound, Index, LoopSymbol, RealSymbol, SizeSymbol
 from fusewright.records import fields_of, is_record
 
-PLAIN: Final = (str, int, float, bool, type(None))
+PLAIN: Final = frozenset({str, int, float, bool, type(None)})
+
+MARSHAL_WITHOUT_REFERENCES: Final = 2
+"""The newest version of marshal's format in which equal rows are equal bytes, whoever else holds
+their parts.
+"""
 
 
 class NotStored(Exception):
@@ -56,12 +63,24 @@ _PARTS: Final[dict[type, tuple[str, ...]]] = {
 """By class that is no record, what its constructor takes."""
 
 
+_CONTAINERS: Final[dict[type, Callable[[Any], Iterable[Any]]]] = {
+    tuple: iter,
+    frozenset: sorted,
+    dict: lambda item: (part for pair in item.items() for part in pair),
+    complex: lambda item: (item.real, item.imag),
+    DType: lambda item: (item.name,),
+    relations.RelationKind: lambda item: (item.name,),
+    value.Expressions: lambda item: (),  # Whoever makes values anew has a table of their own.
+}
+"""By class of which a row holds no fields, the function that gives what it holds."""
+
+
 class RecordStorage:
     """Writes and reads objects of some classes."""
 
     def __init__(self, records: Mapping[str, type]) -> None:
         """`records`: those that may occur beside the IR's, by name."""
-        self._parts: dict[type, tuple[str, ...]] = dict(_PARTS)
+        names = dict(_PARTS)
         self._readers: dict[str, Callable[..., Any]] = {
             "tuple": lambda *items: items,
             "frozenset": lambda *items: frozenset(items),
@@ -74,8 +93,9 @@ class RecordStorage:
         for cls in _PARTS:
             self._readers[cls.__name__] = cls
         for name, cls in {**IR, **records}.items():
-            self._parts[cls] = fields_of(cls)
+            names[cls] = fields_of(cls)
             self._readers[name] = _maker(cls)
+        self._parts = {**_CONTAINERS, **{cls: _getter(fields) for cls, fields in names.items()}}
 
     def text(self, item: Any) -> str:
         """The text of an object. NotStored: it holds one of another class."""
@@ -102,6 +122,13 @@ class RecordStorage:
             raise MalformedRows(f"{type(error).__name__}: {error}") from error
 
 
+def _getter(names: tuple[str, ...]) -> Callable[[Any], Iterable[Any]]:
+    """The function that gives the fields of these names."""
+    if len(names) > 1:
+        return attrgetter(*names)
+    return lambda item: [getattr(item, name) for name in names]
+
+
 def _maker(cls: type) -> Callable[..., Any]:
     """The function that makes a record of its fields in order."""
     names = fields_of(cls)
@@ -111,54 +138,50 @@ def _maker(cls: type) -> Callable[..., Any]:
 class _Writer:
     """The rows of one text."""
 
-    def __init__(self, parts: Mapping[type, tuple[str, ...]]) -> None:
+    def __init__(self, parts: Mapping[type, Callable[[Any], Iterable[Any]]]) -> None:
         self.classes: dict[str, int] = {}
         self.rows: list[list[Any]] = []
         self._parts = parts
-        self._by_identity: dict[int, tuple[int, Any]] = {}
-        """The row of an object that was written, and the object, which thus lives on."""
+        self._by_identity: dict[int, list[int]] = {}
+        """What stands for an object that was written."""
 
-        self._by_row: dict[str, int] = {}
+        self._alive: list[Any] = []
+        """These objects: an identity is that of one object only while it lives."""
+
+        self._by_row: dict[bytes, list[int]] = {}
 
     def value(self, item: Any) -> Any:
         """What stands for an object in a row."""
         if type(item) in PLAIN:
             return item
         known = self._by_identity.get(id(item))
-        if known is None:
-            if isinstance(item, value.Value):  # They nest deeper than Python's stack is.
-                for inner in value.postorder((item,)):
-                    if id(inner) not in self._by_identity:
-                        self._by_identity[id(inner)] = self._row(inner), inner
-                known = self._by_identity[id(item)]
-            else:
-                known = self._by_identity[id(item)] = self._row(item), item
-        return [known[0]]
+        if known is not None:
+            return known
+        if isinstance(item, value.Value):  # They nest deeper than Python's stack is.
+            for inner in value.postorder((item,)):
+                if id(inner) not in self._by_identity:
+                    self._write(inner)
+            return self._by_identity[id(item)]
+        return self._write(item)
 
-    def _row(self, item: Any) -> int:
-        """Write the row of an object; gives its number."""
+    def _write(self, item: Any) -> list[int]:
+        """Write the row of an object, unless an equal one has it; gives what stands for it."""
         cls: type = type(item)
-        given: Iterable[Any]
-        if cls in self._parts:
-            given = (getattr(item, name) for name in self._parts[cls])
-        elif cls is tuple:
-            given = item
-        elif cls is frozenset:
-            given = sorted(item)
-        elif cls is dict:
-            given = (part for pair in item.items() for part in pair)
-        elif cls is complex:
-            given = (item.real, item.imag)
-        elif cls in (DType, relations.RelationKind):
-            given = (item.name,)
-        elif cls is value.Expressions:  # Whoever makes values anew has a table of their own.
-            given = ()
-        else:
+        parts = self._parts.get(cls)
+        if parts is None:
             raise NotStored(f"{cls.__module__}.{cls.__qualname__}")
-        number = self.classes.setdefault(cls.__name__, len(self.classes))
-        row = [number, *map(self.value, given)]
-        key = repr(row)  # In which 1, 1.0 and True differ.
-        if key not in self._by_row:
-            self._by_row[key] = len(self.rows)
+        row: list[Any] = [self.classes.setdefault(cls.__name__, len(self.classes))]
+        known = self._by_identity
+        for part in parts(item):
+            if type(part) in PLAIN:
+                row.append(part)
+            else:
+                row.append(known.get(id(part)) or self.value(part))
+        key = marshal.dumps(row, MARSHAL_WITHOUT_REFERENCES)  # In which 1, 1.0 and True differ.
+        reference = self._by_row.get(key)
+        if reference is None:
+            reference = self._by_row[key] = [len(self.rows)]
             self.rows.append(row)
-        return self._by_row[key]
+        known[id(item)] = reference
+        self._alive.append(item)
+        return reference

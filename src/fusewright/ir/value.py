@@ -371,8 +371,12 @@ def postorder(roots: tuple[Value, ...]) -> Iterator[Value]:
             yield value
         elif id(value) not in seen:
             seen.add(id(value))
-            stack.append((value, True))
-            stack.extend((c, False) for c in reversed(children(value)) if id(c) not in seen)
+            below = children(value)
+            if below:
+                stack.append((value, True))
+                stack.extend((c, False) for c in reversed(below) if id(c) not in seen)
+            else:
+                yield value
 
 
 def node_cost(value: Value) -> int:
