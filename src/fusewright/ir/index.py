@@ -313,6 +313,8 @@ class Index(Printed):
         `(128*i + r).stride(i) == 128`; `(i // 4).stride(i) is None`; a symbol that does not occur
         has stride 0.
         """
+        if symbol not in self.free():
+            return integer(0)
         taken: list[Term] = []
         for coefficient, atoms in self.terms:
             count = sum(atom == symbol for atom in atoms)

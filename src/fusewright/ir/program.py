@@ -45,6 +45,10 @@ class Layout:
         """The elements of memory from where the buffer's data begins to behind the last element."""
         if any(size == 0 for size in self.size):
             return integer(0)
+        if all(part.is_constant for part in (*self.size, *self.stride, self.offset)):
+            pairs = zip(self.size, self.stride, strict=True)
+            steps = sum((size.constant - 1) * stride.constant for size, stride in pairs)
+            return integer(self.offset.constant + steps + 1)
         if self.stride == contiguous_strides(self.size):
             return product(self.size) + self.offset
         last = self.offset

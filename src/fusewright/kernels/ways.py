@@ -85,11 +85,11 @@ def is_left_open(
     group: Group, ways: Sequence[Implementation], limits: Limits, hints: SizeHints
 ) -> bool:
     """Whether scheduling left a group whole, though few rows are long, and it cannot be cut now."""
-    tiles, elements = tiles_of(group, limits, hints)
-    if tiles >= limits.reductions or not limits.leaves_open(tiles, elements):
-        return False
     kinds = {a.kind for stage in group.stages for a in stage.actions if isinstance(a, Reduce)}
-    return bool(kinds & set(NEUTRAL_ELEMENTS)) and all(len(way.parts) == 1 for way in ways)
+    if not kinds & NEUTRAL_ELEMENTS.keys() or any(len(way.parts) != 1 for way in ways):
+        return False
+    tiles, elements = tiles_of(group, limits, hints)
+    return tiles < limits.reductions and limits.leaves_open(tiles, elements)
 
 
 def names_of_canonical(names: CanonicalNames) -> CanonicalNames:
