@@ -34,7 +34,23 @@ def saved_argument_is_written_to(x: Tensor) -> Tensor:
     return loss
 
 
-PROGRAMS = (refused_in_backward, saved_result_is_written_to, saved_argument_is_written_to)
+def loss_of_two_types(x: Tensor) -> Tensor:
+    """Its gradient takes one type only, where those of other losses take two."""
+    return F.huber_loss(x, torch.zeros(5, dtype=torch.float64))
+
+
+def loss_of_a_narrow_target(x: Tensor) -> Tensor:
+    """The same, of a target that would be widened."""
+    return F.huber_loss(x, torch.zeros(5, dtype=torch.bfloat16))
+
+
+PROGRAMS = (
+    refused_in_backward,
+    saved_result_is_written_to,
+    saved_argument_is_written_to,
+    loss_of_two_types,
+    loss_of_a_narrow_target,
+)
 
 
 def raised_in_backward(program: Callable[[Tensor], Tensor]) -> tuple[type, str, str]:

@@ -34,6 +34,12 @@ def loss_gradient(gradient: Tensor, x: Tensor, target: Tensor, *options: Any) ->
     return elementwise(x.dtype, (x,)) if same_sizes(x.shape, target.shape) else None
 
 
+def huber_gradient(gradient: Tensor, x: Tensor, target: Tensor, *options: Any) -> Geometry | None:
+    """huber_loss_backward, which eager refuses where types differ."""
+    is_of_one_type = gradient.dtype == x.dtype == target.dtype
+    return loss_gradient(gradient, x, target) if is_of_one_type else None
+
+
 def softmax_gradient(
     gradient: Tensor, output: Tensor, dim: int, input_dtype: torch.dtype
 ) -> Geometry | None:
@@ -100,8 +106,9 @@ RULES: dict[Any, Rule] = {
     ),
     **named(
         loss_gradient,
-        "mse_loss_backward smooth_l1_loss_backward huber_loss_backward soft_margin_loss_backward",
+        "mse_loss_backward smooth_l1_loss_backward soft_margin_loss_backward",
     ),
+    **named(huber_gradient, "huber_loss_backward"),
     **named(softmax_gradient, "_softmax_backward_data _log_softmax_backward_data"),
     **named(embedding_gradient, "embedding_dense_backward"),
     **named(margin_loss_gradient, "multi_margin_loss_backward multilabel_margin_loss_backward"),

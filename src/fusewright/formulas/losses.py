@@ -98,8 +98,8 @@ def smooth_l1_loss_backward(
 def huber_loss_backward(
     gradient: Tensor, x: Tensor, target: Tensor, reduction: int, delta: float
 ) -> Tensor:
-    """g d where |d| < delta, else g delta sign(d), of the mean's share."""
-    if not is_computed(x, target) or x.dtype in HALF_TYPES:
+    """g d where |d| < delta, else g delta sign(d), of the mean's share; eager refuses two types."""
+    if not is_computed(x, target) or x.dtype in HALF_TYPES or x.dtype != target.dtype:
         return NotImplemented
     share = aten.mul.Tensor(gradient, _mean_factor(reduction, x))
     difference = aten.sub.Tensor(x, target)
