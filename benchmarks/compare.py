@@ -1,7 +1,7 @@
 """Compare eager, torch.compile and fusewright on whole models, every model in processes of its own.
 
     python -m benchmarks.compare [--mode inference|train] [--models NAME …] [--frozen]
-        [--peers openvino]
+        [--peers openvino] [--processor-time]
         [--dropout off|on …] [--front-end own|torch] [--json FILE]
 
 For each model: a cold first call of each compiler, with empty caches, in a fresh process (imports
@@ -12,6 +12,9 @@ than 1e-5.
 
 `--frozen`: fusewright takes weights for constants, in inference. `--peers`: OpenVINO, which does
 so always, is compared, too (`pip install 'fusewright[peers]'`).
+
+`--processor-time`: calls are measured in processor time of one thread, the least of all turns,
+for machines that do other work meanwhile; first calls are left out.
 
 `--mode train`: the same of training steps (forward, loss, backward), for models in eval and in
 train mode; the errors are of the gradients, which `training.py` explains, and are left out where
@@ -39,6 +42,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from benchmarks.compilers import EAGER, FROZEN, OPENVINO, OURS, PEER, peer_is_available
 from benchmarks.models import MODELS
 from benchmarks.report import is_wrong, summarise, table
+from benchmarks.sampling import PROCESSOR_TIME
 
 ROOT = Path(__file__).parents[1]
 PROCESS_SECONDS = 900
@@ -83,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for model, dropout in wanted:
             front_end = FROZEN if options.frozen else _front_end(model, options.front_end)
             row = Row(model, front_end, dropout=dropout)
-            for step in _measure(row, options.columns):
+            for step in _measure(row, options.columns, of_processor=options.processor_time):
                 progress.update(task, description=f"{row.title}: {step}")
                 progress.advance(task)
             rows.append(row)
@@ -128,6 +132,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--peers", nargs="+", choices=[OPENVINO], default=[], help="of inference")
     parser.add_argument("--frozen", action="store_true", help="fusewright freezes weights")
+    parser.add_argument("--processor-time", action="store_true", help="of one thread, least")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE")
     options = parser.parse_args(arguments)
     if options.frozen and (options.mode == "train" or options.front_end == "torch"):
@@ -153,12 +158,12 @@ def _front_end(model: str, wanted: str) -> str:
     return wanted if MODELS[model].own_front_end else "torch"
 
 
-def _measure(row: Row, columns: Sequence[str]) -> Iterator[str]:
-    """Fill in `row`, naming each step when it begins."""
+def _measure(row: Row, columns: Sequence[str], *, of_processor: bool = False) -> Iterator[str]:
+    """Fill in `row`, naming each step when it begins. `of_processor`: with processor time."""
     row.columns = {column: {} for column in columns}
     with fresh_caches() as caches:  # each compiler has its own; the second process may find them
         for column in columns:
-            if column == EAGER:
+            if column == EAGER or of_processor:
                 continue
             if column == PEER and not peer_is_available():
                 row.columns[PEER] = {"failure": "not available: there is no C++ compiler"}
@@ -168,7 +173,8 @@ def _measure(row: Row, columns: Sequence[str]) -> Iterator[str]:
 
         yield "calls in turns"
         working = [column for column in columns if "failure" not in row.columns[column]]
-        steady = run(row.measurement("steady", ",".join(working)), caches | GENERATES_AGAIN)
+        variables = caches | GENERATES_AGAIN | (ONE_THREAD if of_processor else {})
+        steady = run(row.measurement("steady", ",".join(working)), variables)
         for column in working:
             row.columns[column] |= steady if "failure" in steady else steady[column]
 
@@ -177,6 +183,10 @@ GENERATES_AGAIN = {"TORCHINDUCTOR_FX_GRAPH_CACHE": "0", "TORCHINDUCTOR_AUTOGRAD_
 """Has torch.compile generate its code again, which is counted then, and take what its C++ compiler
 made of it from the caches.
 """
+
+
+ONE_THREAD = {PROCESSOR_TIME: "1", "OMP_NUM_THREADS": "1"}
+"""Has calls measured in processor time, of one thread."""
 
 
 @contextmanager

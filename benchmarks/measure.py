@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import math
-import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -22,7 +21,7 @@ import torch
 from benchmarks.compilers import OURS, PEER, compiler, own_traffic
 from benchmarks.models import build, tensors_of
 from benchmarks.peer_traffic import PeerTraffic
-from benchmarks.sampling import take_turns
+from benchmarks.sampling import take_turns, typical
 from benchmarks.training import cold_step, steady_steps
 
 
@@ -39,7 +38,7 @@ def cold(column: str, front_end: str, model: str) -> dict[str, Any]:
 
 
 def steady(columns: list[str], front_end: str, model: str) -> dict[str, Any]:
-    """Median seconds a call, errors against eager, and kernel traffic, by column."""
+    """Seconds a call (`typical`), errors against eager, and kernel traffic, by column."""
     module, inputs = build(model)
     results: dict[str, dict[str, Any]] = {column: {} for column in columns}
     calls: dict[str, Callable[[], Any]] = {}
@@ -53,7 +52,7 @@ def steady(columns: list[str], front_end: str, model: str) -> dict[str, Any]:
 
         samples = take_turns(calls)
     for column, times in samples.items():
-        results[column]["call"] = statistics.median(times)
+        results[column]["call"] = typical(times)
         results[column]["rounds"] = len(times)
     return results
 

@@ -8,7 +8,6 @@ compiled. Gradients begin as None in every step.
 from __future__ import annotations
 
 import copy
-import statistics
 import time
 from collections.abc import Callable
 from functools import partial
@@ -20,7 +19,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from benchmarks.compilers import EAGER, OURS, compiler, own_traffic, predicted_saved_bytes
 from benchmarks.models import Inputs, build, tensors_of
-from benchmarks.sampling import take_turns
+from benchmarks.sampling import take_turns, typical
 
 LARGEST_GRADIENT_ERROR = 1e-3
 """Relative error of a parameter's gradient above which it counts as wrong, unless eager's own error
@@ -102,7 +101,7 @@ def steady_steps(columns: list[str], front_end: str, model: str, dropout: str) -
             results[column] |= {"error": error, "allowed_error": allowed}
 
     for column, times in take_turns(steps).items():
-        results[column] |= {"call": statistics.median(times), "rounds": len(times)}
+        results[column] |= {"call": typical(times), "rounds": len(times)}
     return results
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from benchmarks import compare
 from benchmarks.models import MODELS, build
+from benchmarks.sampling import PROCESSOR_TIME, typical
 
 
 def test_caches_are_fresh_and_gone_afterwards() -> None:
@@ -35,6 +36,32 @@ def test_the_peer_needs_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(compare._measure(row, ["eager", "torch.compile"])) == ["calls in turns"]
     assert row.columns["torch.compile"]["failure"].startswith("not available")
     assert row.columns["eager"] == {"call": 1.0}
+
+
+def test_processor_time_is_of_one_thread_and_without_first_calls(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    figures = compare.run(["steady", "eager", "own", "perceptron"], compare.ONE_THREAD)
+    assert figures["eager"]["call"] > 0
+    asked = []
+
+    def run(arguments: list[str], variables: dict[str, str]) -> dict[str, dict[str, float]]:
+        asked.append((arguments[0], variables["OMP_NUM_THREADS"]))
+        return {"eager": {"call": 2.0}, "fusewright": {"call": 1.0}}
+
+    monkeypatch.setattr(compare, "run", run)
+    row = compare.Row("perceptron", "own")
+    assert list(compare._measure(row, ["eager", "fusewright"], of_processor=True)) == [
+        "calls in turns"
+    ]
+    assert asked == [("steady", "1")]
+    assert row.columns["fusewright"] == {"call": 1.0}
+
+
+def test_typical_is_the_least_of_processor_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert typical([3.0, 1.0, 2.0]) == 2.0
+    monkeypatch.setenv(PROCESSOR_TIME, "1")
+    assert typical([3.0, 1.0, 2.0]) == 1.0
 
 
 def test_models_are_the_same_in_every_process() -> None:
