@@ -6,8 +6,10 @@ import pytest
 
 from fusewright.context import CompileContext
 from fusewright.ir.parse import parse_program
+from fusewright.ir.program import CallOperator
 from fusewright.ir.text import print_program
 from fusewright.schedule import schedule
+from fusewright.schedule.in_place import written_in_place
 
 STEP = """\
 program step(x: f32[8], g: f32[8])
@@ -133,3 +135,71 @@ def test_what_raises_ahead_of_the_store_raises_first() -> None:
 def test_a_store_that_must_not_be_repeated_waits(parts: dict[str, str]) -> None:
     """Done twice it would give something else, or where it raises it would have stored a part."""
     assert not stored_in_place(**parts)
+
+
+TWO_STORES = """\
+program decode(key: f32[4, 8], place: i64[2], keys: f32[4, 16, 8], matrix: f32[8, 8])
+  first: f32[4, 16, 8] = scatter store [i0<4, i1<8] into keys
+    t0 = load place[0]
+    k0 = indirect t0 below 16 check
+    t1 = load key[8*i0 + i1]
+    yield t1 at 128*i0 + 8*k0 + i1
+{between}  second: f32[4, 16, 8] = scatter {mode} [i0<4, i1<8] into first
+    t0 = load place[1]
+    k0 = indirect t0 below 16 check
+    t1 = load key[8*i0 + i1]
+    yield t1 at 128*i0 + 8*k0 + i1
+  score: f32[4, 16, 1] = extern aten.bmm.default(second, view(key, f32[4, 8, 1]))
+  mutation second of keys
+  return second, score{results}
+"""
+
+COPIED = """\
+  base: f32[4, 16, 8] = pointwise [i0<4, i1<16, i2<8]
+    t0 = load first[128*i0 + 8*i1 + i2]
+    yield t0
+"""
+
+
+def stores_in_place(between: str = "", results: str = "", mode: str = "store") -> bool:
+    text = TWO_STORES.format(between=between, results=results, mode=mode)
+    steps = schedule(parse_program(text), CompileContext()).steps
+    return any(("first", "keys") in step.takes_over for step in steps)
+
+
+def test_two_stores_follow_each_other() -> None:
+    assert stores_in_place()
+
+
+def test_what_raises_between_two_stores_raises_there() -> None:
+    between = "  other: f32[8, 8] = extern aten.cholesky.default(matrix) effect\n"
+    assert stores_in_place(between, ", other")
+
+
+def test_a_store_before_a_sum_waits() -> None:
+    assert not stores_in_place(mode="add")
+
+
+def test_a_cache_that_is_read_between_two_stores() -> None:
+    """A second run would read what the second store of the first run stored."""
+    between = "  other: f32[4, 16, 1] = extern aten.bmm.default(first, view(key, f32[4, 8, 1]))\n"
+    text = TWO_STORES.format(between=between + COPIED, results=", other", mode="store")
+    text = text.replace("into first", "into base")
+    steps = schedule(parse_program(text), CompileContext()).steps
+    assert not any("keys" in pair for step in steps for pair in step.takes_over)
+
+
+def test_a_store_waits_for_the_one_behind_it() -> None:
+    """What raises between two stores is done behind both: then the second one has to wait, and the
+    first one with it, whose memory the second one takes over.
+    """
+    between = "  other: f32[8, 8] = extern aten.cholesky.default(matrix) effect\n"
+    text = TWO_STORES.format(between=between, results=", other", mode="store")
+    scheduled = schedule(parse_program(text), CompileContext())
+    first, library_call, second, *others = scheduled.works
+    assert isinstance(library_call, CallOperator)
+    assert written_in_place(scheduled.program, (first, library_call, second, *others)) == {
+        "first": "keys",
+        "second": "first",
+    }
+    assert written_in_place(scheduled.program, (first, second, library_call, *others)) == {}

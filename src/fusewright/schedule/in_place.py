@@ -11,7 +11,8 @@ come later: it is only when they are first compiled that they raise, and that is
 
 Rows stored into an input that nobody else reads, as the keys and values of tokens are into a cache
 of fixed size, need not wait: whoever runs the call again stores to the same elements, and what
-eager raises behind its store, it raises with the store done.
+eager raises behind its store, it raises with the store done. Several stores into one input may
+follow each other so, if nothing reads it between them.
 """
 
 from __future__ import annotations
@@ -36,12 +37,14 @@ def written_in_place(program: Program, works: Sequence[StepWork]) -> dict[str, s
     analysis = Analysis(program)
     buffers = program.buffers()
     positions = _positions(program)
-    stores = _lone_stores(program, works, targets)
+    stores = _lone_stores(program, works)
+    targets |= dict(stores.values())
+    continued = {base: written for written, base in stores.values()}
     read_later = {analysis.memory(name) for name in output_buffers(program)}
     end = first_raising = len(program.statements)
     in_place: dict[str, str] = {}
     for work in reversed(works):
-        store = stores.get(id(work), "")
+        store, _ = stores.get(id(work), ("", ""))
         if may_raise(work) and not isinstance(work, CallUserKernel):
             position = positions[store] if store else _first_position(work, positions)
             is_early = bool(store) and position < first_raising
@@ -53,6 +56,7 @@ def written_in_place(program: Program, works: Sequence[StepWork]) -> dict[str, s
                 targets.get(name) == source
                 and (first_raising == end or (is_early and name == store))
                 and source not in read_later
+                and (name not in continued or continued[name] in in_place)
                 and _is_same_place(buffers[name], buffers[source])
             ):
                 in_place[name] = source
@@ -91,28 +95,42 @@ def _first_position(work: StepWork, positions: Mapping[str, int]) -> int:
     return min((positions[buffer.name] for buffer in outputs), default=-1)
 
 
-def _lone_stores(
-    program: Program, works: Sequence[StepWork], targets: Mapping[str, str]
-) -> dict[int, str]:
-    """By the identity of a group, the new value of an input of which the group stores a few
-    elements, where nobody else uses that input: its old value decides nothing.
+def _lone_stores(program: Program, works: Sequence[StepWork]) -> dict[int, tuple[str, str]]:
+    """By the identity of a group, a buffer and its base, of which the group stores a few elements,
+    on the way from an input to its new value. Nobody else uses the base: its old elements decide
+    nothing.
     """
     uses = Counter(name for work in works for name in buffers_used(work))
     known = frozenset(buffer.name for buffer in (*program.inputs, *program.constants))
-    stores: dict[int, str] = {}
-    for work in works:
-        if not isinstance(work, Group):
-            continue
-        actions = [action for stage in work.stages for action in stage.actions]
-        scatters = [action for action in actions if isinstance(action, Accumulate)]
-        match scatters:
-            case [Accumulate(buffer=buffer, mode="store") as scatter] if buffer in targets:
-                target = targets[buffer]
-                values = _values(work)
-                is_read = any(isinstance(v, Load) and v.buffer == target for v in values)
-                if uses[target] == 1 and not is_read and _is_repeatable(work, scatter, known):
-                    stores[id(work)] = buffer
+    makers = {b.name: work for work in works if isinstance(work, Group) for b in work.writes}
+    stores: dict[int, tuple[str, str]] = {}
+    for new_value, target in program.mutations:
+        name = new_value
+        on_the_way: dict[int, tuple[str, str]] = {}
+        while name != target and name in makers:
+            work = makers[name]
+            base = _base_of_lone_store(work, name, known)
+            if not base or uses[base] > 1:
+                break
+            on_the_way[id(work)] = name, base
+            name = base
+        if name == target:
+            stores |= on_the_way
     return stores
+
+
+def _base_of_lone_store(group: Group, name: str, known: Collection[str]) -> str:
+    """The buffer that the only scatter of a group, which makes `name`, stores into: so that it may
+    be done again. Else empty.
+    """
+    actions = [action for stage in group.stages for action in stage.actions]
+    match [action for action in actions if isinstance(action, Accumulate)]:
+        case [Accumulate(buffer=buffer, mode="store") as scatter] if buffer == name:
+            base = dict(group.taken_over).get(name, "")
+        case _:
+            return ""
+    is_read = any(isinstance(value, Load) and value.buffer == base for value in _values(group))
+    return base if not is_read and _is_repeatable(group, scatter, known) else ""
 
 
 def _is_repeatable(group: Group, scatter: Accumulate, known: Collection[str]) -> bool:
