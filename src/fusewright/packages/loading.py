@@ -28,7 +28,7 @@ from fusewright.packages.structure import (
 )
 from fusewright.packages.tensors import stored_tensor
 from fusewright.records import record
-from fusewright.runtime.layouts import length_of, write_into
+from fusewright.runtime.layouts import Addresses, write_into
 from fusewright.torch_version import version_of
 
 Weights = Mapping[str, torch.Tensor] | torch.nn.Module
@@ -250,13 +250,12 @@ class _Writes:
         """Raises: WrongArgument, where memory that is written belongs to another tensor, too: the
         package was made for tensors apart.
         """
-        spans = {("leaf", n): _span(tensor) for n, tensor in enumerate(tensors)}
-        spans |= {("weight", n): _span(inputs[n]) for n in self._names}
+        memory = {("leaf", n): Addresses.of(tensor) for n, tensor in enumerate(tensors)}
+        memory |= {("weight", n): Addresses.of(inputs[n]) for n in self._names}
         for kind, number, *_ in self._rows:
             place = kind, number
-            begin, end = spans[place]
-            for other, (other_begin, other_end) in spans.items():
-                if other != place and begin < other_end and other_begin < end:
+            for other, addresses in memory.items():
+                if other != place and addresses.overlap(memory[place]):
                     raise WrongArgument(
                         f"{self._name(place)} is written to, and {self._name(other)} lies in the "
                         "same memory: the package was made for tensors that share none"
@@ -288,12 +287,6 @@ class _Writes:
                     counted.append(target)
         if counted:
             torch.autograd.graph.increment_version(counted)
-
-
-def _span(tensor: torch.Tensor) -> tuple[int, int]:
-    """The addresses from a tensor's first byte to behind its last."""
-    begin = tensor.data_ptr()
-    return begin, begin + length_of(tensor) * tensor.element_size()
 
 
 def _symbols(number: Any) -> set[str]:

@@ -27,6 +27,7 @@ from fusewright.records import record
 from fusewright.runtime import cuda_graphs
 from fusewright.runtime.cuda_graphs import TensorSpan
 from fusewright.runtime.kept_files import KeptFiles
+from fusewright.runtime.layouts import Addresses
 from fusewright.runtime.llvm_engine import cpu_target
 
 Way = Callable[..., object]
@@ -224,29 +225,13 @@ class Choice:
         """The tensors, with copies of those in which repeated runs would write what they read: of
         in-place arguments, and of results in the memory of an argument.
         """
-        spans = [_span(tensor) for tensor in tensors]
+        spans = [*map(Addresses.of, tensors)]
         clones: dict[int, torch.Tensor] = {}
         for number in self._written:
             others = (span for other, span in enumerate(spans) if other != number)
-            if number in self._in_place or any(map(spans[number].overlaps, others)):
+            if number in self._in_place or any(map(spans[number].overlap, others)):
                 clones[spans[number].begin] = _clone(tensors[number])
         return [clones.get(span.begin, tensor) for span, tensor in zip(spans, tensors, strict=True)]
-
-
-@record
-class _Span:
-    """The memory of a tensor."""
-
-    begin: int
-    limit: int
-
-    def overlaps(self, other: _Span) -> bool:
-        return self.begin < other.limit and other.begin < self.limit
-
-
-def _span(tensor: torch.Tensor) -> _Span:
-    begin = tensor.data_ptr()
-    return _Span(begin, begin + TensorSpan.of(tensor).length * tensor.element_size())
 
 
 def size_class(sizes: Sequence[int]) -> int:

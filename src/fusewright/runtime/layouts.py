@@ -10,6 +10,7 @@ import torch
 
 from fusewright.errors import WrongLayout
 from fusewright.native import read_tensor
+from fusewright.records import record
 
 
 def reinterpret(
@@ -23,6 +24,24 @@ def length_of(tensor: torch.Tensor) -> int:
     """Elements of memory from the tensor's first to its last, gaps included."""
     steps = zip(tensor.shape, tensor.stride(), strict=True)
     return 1 + sum((size - 1) * stride for size, stride in steps) if tensor.numel() else 0
+
+
+@record
+class Addresses:
+    """The memory from a tensor's first byte to behind its last."""
+
+    begin: int
+    end: int
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> Addresses:
+        """Those of a strided tensor."""
+        begin = tensor.data_ptr()
+        return cls(begin, begin + length_of(tensor) * tensor.element_size())
+
+    def overlap(self, other: Addresses) -> bool:
+        """Whether a byte belongs to both."""
+        return self.begin < other.end and other.begin < self.end
 
 
 def write_into(target: torch.Tensor, value: torch.Tensor) -> None:

@@ -1,7 +1,8 @@
 /* dlopen, dlsym and dlerror, by the versions that every glibc has.
 
-   glibc 2.34 moved them from libdl to libc and gave them a new version, so that what is linked with it asks for 2.34 or later. The
-   old versions are still there: bound to them, a wheel runs with glibc 2.17. */
+   glibc 2.34 moved them from libdl to libc and gave them a new version, so that what is linked with
+   it asks for 2.34 or later. The old versions are still there: bound to them, a wheel runs with
+   glibc 2.17. */
 #ifndef FUSEWRIGHT_DYNAMIC_LINKING_H
 #define FUSEWRIGHT_DYNAMIC_LINKING_H
 

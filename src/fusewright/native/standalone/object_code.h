@@ -1,5 +1,5 @@
-/* Loads object files of kernels into the process, without a linker and without Python: what packages
-   carry. */
+/* Loads object files of kernels into the process, without a linker and without Python: what
+   packages carry. */
 #ifndef FUSEWRIGHT_OBJECT_CODE_H
 #define FUSEWRIGHT_OBJECT_CODE_H
 
