@@ -44,6 +44,11 @@ def results(model: Any, module: nn.Module, x: Tensor) -> list[Tensor]:
     return [y, *torch.autograd.grad((y * weights).sum(), [x, *module.parameters()])]
 
 
+def steps(tensor: Tensor) -> list[int]:
+    """Strides of dimensions of several elements: how eager tells the others depends on threads."""
+    return [step for size, step in zip(tensor.shape, tensor.stride(), strict=True) if size > 1]
+
+
 @pytest.mark.parametrize("batch", [1, 3, 9])
 @pytest.mark.parametrize(
     ("size", "inputs", "outputs"),
@@ -66,7 +71,7 @@ def test_results_and_gradients(
     double.load_state_dict(module.state_dict())
     exact = results(double, double, x.detach().double().requires_grad_())
     for result, expected, best in zip(ours, eager, exact, strict=True):
-        assert result.stride() == expected.stride()
+        assert steps(result) == steps(expected)
         error, allowed = (float((tensor - best).detach().norm()) for tensor in (result, expected))
         assert error <= 2 * allowed + 1e-6 * float(best.detach().norm())
 

@@ -105,7 +105,7 @@ def text_words(text: str) -> tuple[int, ...]:
 
 
 @record(eq=False, frozen=False)
-class Block:
+class PlanBlock:
     """A plan, or that of one of its blocks, while its operations are translated."""
 
     plan: Mapping[str, Any]
@@ -138,7 +138,7 @@ class PlanTranslator:
         manifest: Mapping[str, Any],
         plan: Mapping[str, Any],
     ) -> None:
-        self.blocks: list[Block] = []
+        self.blocks: list[PlanBlock] = []
         """The plan, then the blocks of its conditions and loops, each behind those that run it."""
 
         self.operators: list[tuple[str, str]] = []
@@ -146,7 +146,7 @@ class PlanTranslator:
         """Section, row and offset in bytes of each tensor that is not an argument."""
 
         self._entry, self._plan = entry, plan
-        self._now = Block(plan=plan, inputs=0, numbers=[])
+        self._now = PlanBlock(plan=plan, inputs=0, numbers=[])
         """The one whose operations are being translated."""
 
         self._weight_numbers: dict[str, int] = {}
@@ -188,7 +188,7 @@ class PlanTranslator:
         """The number of a block that does what a plan does."""
         number = len(self.blocks)
         outer = self._now
-        self._now = Block(plan=plan, inputs=inputs, numbers=[*plan["numbers"]])
+        self._now = PlanBlock(plan=plan, inputs=inputs, numbers=[*plan["numbers"]])
         self.blocks.append(self._now)
         operations = plan["operations"]
         for place, (kind, _, operands) in enumerate(operations):

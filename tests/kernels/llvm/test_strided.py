@@ -210,3 +210,32 @@ def test_a_sum_of_columns_is_cut_at_whole_steps() -> None:
     expected = (x * w.repeat_interleave(64)).sum(1)
     expected[:, :5] = 0
     torch.testing.assert_close(y, expected)
+
+
+@pytest.mark.parametrize("extent", [49, 64, 77, 130])
+@pytest.mark.parametrize("width", ["avx2", "avx512"])
+def test_a_reduction_beside_a_loop_that_is_cut(extent: int, width: str) -> None:
+    """Both loop over one symbol, with steps of different widths: the reduction is not cut."""
+    text = f"""group beside []
+  read x: i64[{extent}]
+  write y: f32[{extent}]
+  local m: bool
+  stage over [r0<{extent}]
+    t0 = load x[r0]
+    t1 = cast t0: f64
+    t2 = ne t1, t1
+    reduce m = all t2
+  stage over [r0<{extent}]
+    t0 = index r0 - 2: i64
+    t1 = ge t0, 0
+    t2 = load x[r0 - 2]
+    t3 = cast t2: f32
+    t4 = masked t1, t3, 1.0
+    t5 = load m[0]
+    t6 = cast t5: f32
+    t7 = add t4, t6
+    store y[r0] = t7
+"""
+    x, y = torch.arange(extent), torch.empty(extent)
+    build(text, cpu_target(width), checks=CHECKS)({"x": x, "y": y})
+    assert torch.equal(y, torch.cat([torch.ones(2), x[:-2].float()]))

@@ -211,7 +211,8 @@ class GroupWriter:
             if any(isinstance(action, Reduce) for action in stage.actions):
                 write_reductions(self.loops, stage, self.write_action)
             else:
-                self.loops.inner_loops(stage, partial(self.write_actions, stage))
+                write = partial(self.write_actions, stage)
+                self.loops.inner_loops(stage, write, in_parts=True)
             read |= loaded
             if read & stored:
                 scope.forget(scope.stage_level)
@@ -271,17 +272,20 @@ def _plans_of_stages(group: Group, plan: KernelPlan) -> dict[int, InnerPlan]:
     return {id(stage): own for stage, own in zip(group.stages, plan.inner, strict=True)}
 
 
-def _middles(group: Group, plan: KernelPlan) -> dict[LoopSymbol, tuple[int, int]]:
-    """The part of each lane loop in which no condition on its variable changes."""
+def _middles(group: Group, plan: KernelPlan) -> dict[tuple[LoopSymbol, int], tuple[int, int]]:
+    """By lane loop and width of its steps, the part in which no condition on its variable changes.
+    Stages that loop over the same symbol may have steps of different widths, and one of them, with
+    conditions of its own, says where both are cut.
+    """
     if plan.lanes == 1:
         return {}
-    parts: dict[LoopSymbol, tuple[int, int] | None] = {}
+    parts: dict[tuple[LoopSymbol, int], tuple[int, int] | None] = {}
     if plan.outer_lane is not None:
         values = [*chain.from_iterable(map(stage_values, group.stages))]
-        parts[plan.outer_lane] = middle(values, plan.outer_lane, plan.wide)
+        parts[plan.outer_lane, plan.wide] = middle(values, plan.outer_lane, plan.wide)
     for own, stage in zip(plan.inner, group.stages, strict=True):
         if own.lane is not None:
-            parts[own.lane] = middle([*stage_values(stage)], own.lane, own.wide)
+            parts[own.lane, own.wide] = middle([*stage_values(stage)], own.lane, own.wide)
     return {lane: part for lane, part in parts.items() if part is not None}
 
 

@@ -22,8 +22,10 @@ class Loops:
     inner: Mapping[int, InnerPlan]
     """The plan of each stage, by identity."""
 
-    middles: Mapping[LoopSymbol, tuple[int, int]] = field(default_factory=dict)
-    """The part of a lane loop that is written by itself, because no condition changes in it."""
+    middles: Mapping[tuple[LoopSymbol, int], tuple[int, int]] = field(default_factory=dict)
+    """By lane loop and width of its steps, the part that is written by itself, because no condition
+    changes in it.
+    """
 
     def lane_loop_in_parts(
         self, lane: LoopSymbol, start: Register, stop: Register, wide: int, body: Callable[[], None]
@@ -32,7 +34,7 @@ class Loops:
         each width of step.
         """
         count = _constant_count(start, stop)
-        middle = self.middles.get(lane)
+        middle = self.middles.get((lane, wide))
         if middle is None or start.text != "0" or lane.extent != count:
             self.lane_loop(lane, start, stop, wide, body)
             return
@@ -114,11 +116,11 @@ class Loops:
         scope.b.inlines = True
         scope.lanes = outer_lanes
 
-    def inner_loops(self, stage: Stage, body: Callable[[], None]) -> None:
-        """The inner loops of a stage around `body`, the lane loop innermost."""
+    def inner_loops(self, stage: Stage, body: Callable[[], None], *, in_parts: bool) -> None:
+        """The inner loops of a stage around `body`, the lane loop innermost, maybe in parts."""
         own = self.inner[id(stage)]
         plain = [symbol for symbol in stage.inner if symbol is not own.lane]
-        self.nest(plain, own.lane, own.wide, body, in_parts=True)
+        self.nest(plain, own.lane, own.wide, body, in_parts=in_parts)
 
     def nest(
         self,

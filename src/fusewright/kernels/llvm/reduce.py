@@ -155,7 +155,7 @@ def _pass(
     else:
         for running in all_running:
             _reset(loops, running)
-        loops.inner_loops(stage, body)
+        loops.inner_loops(stage, body, in_parts=False)
     return [_result(loops, running) for running in all_running]
 
 
