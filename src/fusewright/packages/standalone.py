@@ -16,8 +16,8 @@ from typing import Any, Final
 
 from fusewright.packages.standalone_plan import (
     NOTHING,
-    Block,
     NotStandalone,
+    PlanBlock,
     PlanTranslator,
     dtype_number,
     text_words,
@@ -150,7 +150,7 @@ def _packing_words(packing: Iterable[Any]) -> Iterator[int]:
             yield from (len(argument), *argument)
 
 
-def _block(words: _Words, block: Block) -> None:
+def _block(words: _Words, block: PlanBlock) -> None:
     words.add(block.inputs, block.plan["slots"])
     words.list_of(block.numbers, words.add)
     words.list_of(block.words, words.add)
