@@ -204,7 +204,7 @@ def test_a_malformed_plan_touches_no_memory_outside(
     path = request.getfixturevalue(package)
     generator = random.Random(1)
     refused = 0
-    for _ in range(40):
+    for _ in range(16):
 
         def change(content: bytes) -> bytes:
             words = bytearray(content)
@@ -222,7 +222,7 @@ def test_a_malformed_plan_touches_no_memory_outside(
             check=False,
         )
         refused += done.returncode == 1
-    assert refused > 5
+    assert refused > 2
 
 
 class Counter(torch.nn.Module):
