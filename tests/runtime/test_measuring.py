@@ -128,3 +128,6 @@ def test_a_size_it_has_not_is_refused(path: Path) -> None:
 def test_inputs_of_every_kind(dtype: torch.dtype) -> None:
     tensor = Input(("s0", "s0//2"), (1, "s0"), dtype, "cpu").random({"s0": 6})
     assert tensor.shape == (6, 3) and tensor.stride() == (1, 6) and tensor.dtype is dtype
+    repeated = Input((4, 3), (0, 2), dtype, "cpu").random({})
+    assert repeated.shape == (4, 3) and repeated.stride() == (0, 2)
+    assert Input((0, 3), (3, 1), dtype, "cpu").random({}).shape == (0, 3)

@@ -16,6 +16,7 @@ from typing import Any, Final
 import torch
 
 from fusewright.records import field, record
+from fusewright.runtime.layouts import length_of
 
 REPEATS: Final = 50
 WARM_UPS: Final = 3
@@ -44,7 +45,7 @@ class Input:
 
     def random(self, sizes: Mapping[str, int]) -> torch.Tensor:
         """Normal numbers, or zeros and ones for integers, which are valid indices nearly
-        everywhere.
+        everywhere. Elements that share memory are equal.
         """
 
         def number(value: int | str) -> int:
@@ -55,11 +56,14 @@ class Input:
         size = [number(value) for value in self.size]
         stride = [number(value) for value in self.stride]
         tensor = torch.empty_strided(size, stride, dtype=self.dtype, device=self.device)
+        memory = tensor.as_strided((length_of(tensor),), (1,))
         if self.dtype.is_floating_point and self.dtype.itemsize == 1:
-            return tensor.copy_(torch.randn(size))
-        if self.dtype.is_floating_point or self.dtype.is_complex:
-            return tensor.normal_()
-        return tensor.random_(0, 2)
+            memory.copy_(torch.randn(memory.shape))
+        elif self.dtype.is_floating_point or self.dtype.is_complex:
+            memory.normal_()
+        else:
+            memory.random_(0, 2)
+        return tensor
 
 
 ONLY_THE_PROGRAM: Final = (
