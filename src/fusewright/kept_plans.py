@@ -224,8 +224,7 @@ def last_misses(count: int) -> list[tuple[str, str]]:
     """The graphs whose plans were made and kept last, newest first: where each begins, and why an
     earlier plan did not do.
     """
-    programs = [program for _, program in KEYS.by_age()[-count:][::-1]]
-    told = [_remembered(program) for program in programs]
+    told = [_remembered(program) for program in KEYS.by_age()[-count:][::-1]]
     return [(entry["place"], entry["outcome"]) for entry in told if entry["keys"]]
 
 

@@ -119,14 +119,13 @@ class KeptFiles:
         return len(sizes), sum(sizes)
 
     def keys_on_disk(self) -> list[str]:
-        """The keys of those that are there."""
-        names = sorted(path.name for _, _, path in self._files())
-        return [name.removesuffix(self._suffix) for name in names if name.endswith(self._suffix)]
+        """The keys of those that are there, in order."""
+        return sorted(self.by_age())
 
-    def by_age(self) -> list[tuple[float, str]]:
-        """When each was used last, and its key."""
-        files = [(used, path.name) for used, _, path in self._files() if path.suffix != ".tmp"]
-        return sorted((used, name.removesuffix(self._suffix)) for used, name in files)
+    def by_age(self) -> list[str]:
+        """Their keys; that of the file that was used longest ago comes first."""
+        files = [(used, path) for used, _, path in self._files() if path.suffix == self._suffix]
+        return [path.name.removesuffix(self._suffix) for _, path in sorted(files)]
 
     def _files(self) -> list[tuple[float, int, Path]]:
         """When each was used last, its bytes and its path; locks left out."""
