@@ -25,6 +25,7 @@ from fusewright.ir.text import print_schedule
 from fusewright.packages import caches
 from fusewright.runtime.compiled import Record
 from fusewright.runtime.kept_files import KeptFiles
+from tests.threads import with_threads
 
 SOURCE = Path(fusewright.__file__).parents[1]
 STAGES = ("lower", "schedule", "kernels", "generation")
@@ -303,11 +304,8 @@ def test_frozen_weights_are_those_of_the_program() -> None:
 def test_another_number_of_threads_is_another_plan() -> None:
     compiled(layer_norm, input_tensor())
     before = torch.get_num_threads()
-    torch.set_num_threads(before + 1)
-    try:
+    with with_threads(before + 1):
         _, records = compiled(layer_norm, input_tensor())
-    finally:
-        torch.set_num_threads(before)
     assert outcomes(records) == [
         f"new: the nearest that was kept differs in modes (threads: {before}, now {before + 1})"
     ]
@@ -374,9 +372,7 @@ def test_a_plan_is_kept_once_its_choices_are_made() -> None:
         return x.sum(-1) * 2 + 1
 
     x = torch.linspace(-1, 1, 3 * 8192).reshape(3, 8192)
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)  # Which cannot share three rows evenly.
-    try:
+    with with_threads(2):  # Which cannot share three rows evenly.
         _, (record,) = compiled(row_sums, x, multi_kernel="on")
         assert record.choices
         assert record.kept == "not kept: measuring has yet to choose among kernels"
@@ -385,8 +381,6 @@ def test_a_plan_is_kept_once_its_choices_are_made() -> None:
             assert record.kept.startswith(expected)
             assert record.choices[0].decisions[0].source == "forced"
             torch.testing.assert_close(result, row_sums(x), rtol=1e-4, atol=1e-4)
-    finally:
-        torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("target", ["python", "fx"])

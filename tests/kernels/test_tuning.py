@@ -247,8 +247,7 @@ def tuned(target: Any, **options: Any) -> Any:
 def trials_of(compiled: Any) -> tuple[Tuned, ...]:
     """The trials in all that was compiled for a function, its parts and halves."""
     report = fusewright.explain(compiled).history
-    halves = [half for compilation in report.compilations for half in compilation.halves]
-    parts = [part for half in halves for part in (half.record, *half.record.subprograms)]
+    parts = [part for compilation in report.compilations for part in compilation.records]
     return tuple(trial for part in parts for trial in part.tuned)
 
 

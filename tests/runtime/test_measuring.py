@@ -73,10 +73,8 @@ def paths_of(function: Any, *arguments: Any, **options: Any) -> list[Path]:
     if result.requires_grad:
         result.sum().backward()
     for compilation in fusewright.compilations(compiled):
-        graph = compilation.compiled
-        assert isinstance(graph, CompiledGraph)
-        backward = graph.training.backward if graph.training is not None else None
-        paths += [half.path for half in (graph, backward) if half is not None]
+        assert isinstance(compilation.compiled, CompiledGraph)
+        paths += [half.path for half in compilation.halves]
     return paths
 
 
