@@ -25,20 +25,27 @@ needed, since they are few.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 
 from fusewright.ir.chunks import Chunks, near_count
 from fusewright.ir.contiguity import rows_lie_across
-from fusewright.ir.group import Group, Local, Reduce, Stage, Store, action_roots
+from fusewright.ir.group import Group, Local, Reduce, Stage, Store
 from fusewright.ir.index import Index, LoopSymbol, Symbol, contiguous_strides, integer
 from fusewright.ir.limits import Limits
 from fusewright.ir.lines import CALLER
 from fusewright.ir.neutral import NEUTRAL_ELEMENTS
 from fusewright.ir.program import Buffer, Layout
 from fusewright.ir.raising import value_may_raise
-from fusewright.ir.value import Expressions, Load, Value, postorder
-from fusewright.kernels.analysis import SizeHints, extent_hint, loaded_in, rows_of, stored_in
+from fusewright.ir.value import Expressions, Load, Value
+from fusewright.kernels.analysis import (
+    SizeHints,
+    extent_hint,
+    loaded_in,
+    rows_of,
+    stage_values,
+    stored_in,
+)
 from fusewright.kernels.language import Implementation, Write
 from fusewright.records import record, replace
 
@@ -55,7 +62,7 @@ def why_not_split(group: Group) -> str | None:
     """Why a group cannot be cut into chunks; None: it can."""
     if not any(stage.inner for stage in group.stages):
         return "no stage has loops of its own"
-    if any(map(value_may_raise, _values(group.stages))):
+    if any(value_may_raise(value) for stage in group.stages for value in stage_values(stage)):
         return "it may raise"
     for stage in group.stages:
         for action in stage.actions:
@@ -276,16 +283,11 @@ def in_chunks(group: Group, count: int, write: Write) -> list[Implementation]:
     return [Implementation(name="split", write=write, parts=parts, temporaries=temporaries)]
 
 
-def _values(stages: Iterable[Stage]) -> list[Value]:
-    roots = [root for stage in stages for root in action_roots(*stage.actions)]
-    return list(postorder(tuple(roots)))
-
-
 def _same_element(stage: Stage, group: Group) -> bool:
     """Whether a stage reads memory that it takes over only where it writes it."""
     stores = {a.buffer: a.index for a in stage.actions if isinstance(a, Store)}
     taken = {read: stores[written] for written, read in group.reuses if written in stores} | stores
-    loads = [value for value in _values([stage]) if isinstance(value, Load)]
+    loads = [value for value in stage_values(stage) if isinstance(value, Load)]
     return all(taken.get(load.buffer, load.index) == load.index for load in loads)
 
 
@@ -309,7 +311,7 @@ def is_across(group: Group) -> bool:
     loads = [
         (value.index, stage.inner)
         for stage in group.stages
-        for value in _values([stage])
+        for value in stage_values(stage)
         if isinstance(value, Load)
     ]
     return rows_lie_across(loads, group.outer, extent_hint)
