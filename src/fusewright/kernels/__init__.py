@@ -132,9 +132,16 @@ def define_kernels(
     alternatives = _Alternatives()
     if has_choices:
         hints = schedule.program.hints
-        for _, names, structure in uses.values():  # Those of one structure may be of other sizes.
-            sizes = {new.name: hints[own.name] for new, own in names.sizes if own.name in hints}
-            alternatives.add(structure, structures[structure], by_structure[structure], sizes)
+        asked = dict.fromkeys(  # Uses of one structure may be of other sizes.
+            (
+                structure,
+                tuple((new.name, hints[own.name]) for new, own in names.sizes if own.name in hints),
+            )
+            for _, names, structure in uses.values()
+        )
+        for structure, sizes in asked:
+            among, first = structures[structure], by_structure[structure]
+            alternatives.add(structure, among, first, dict(sizes))
     if alternatives.choices and context.options.tune:
         choice_trials = importlib.import_module("fusewright.kernels.choice_trials")
         kernels = {candidate.kernel.name: candidate.kernel for candidate in chosen}
