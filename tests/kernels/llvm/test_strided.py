@@ -117,6 +117,17 @@ PATTERNS = {
 }
 
 
+def picked(
+    text: str, width: str, columns: int, size: tuple[int, int]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """x, three rows of so many columns, and y, of this size, which a kernel computes from it."""
+    kernel = build(text, cpu_target(width), CHECKS)
+    x = torch.arange(3.0 * columns).view(3, columns)
+    y = torch.empty(size)
+    kernel({"x": x, "y": y})
+    return x, y
+
+
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("name", PATTERNS)
 def test_patterns(name: str, width: str) -> None:
@@ -131,10 +142,7 @@ def test_patterns(name: str, width: str) -> None:
     t0 = load x[{columns}*i0 + {index.format(n=length)}]
     store y[{length}*i0 + i1] = t0
 """
-        kernel = build(text, cpu_target(width), CHECKS)
-        x = torch.arange(3.0 * columns).view(3, columns)
-        y = torch.empty(3, length)
-        kernel({"x": x, "y": y})
+        x, y = picked(text, width, columns, (3, length))
         assert torch.equal(y, x[:, places]), length
 
 
@@ -157,10 +165,7 @@ def test_patterns_of_rows_that_may_be_outside(name: str, width: str) -> None:
     t5 = masked t3, t4, 7.0
     store y[{length}*i0 + i1] = t5
 """
-        kernel = build(text, cpu_target(width), CHECKS)
-        x = torch.arange(3.0 * columns).view(3, columns)
-        y = torch.empty(5, length)
-        kernel({"x": x, "y": y})
+        x, y = picked(text, width, columns, (5, length))
         expected = torch.full((5, length), 7.0)
         expected[1:4] = x[:, places]
         assert torch.equal(y, expected), length
