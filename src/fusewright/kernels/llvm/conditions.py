@@ -9,7 +9,8 @@ A row of max_pool1d(x, 3, 2, 1), 56 windows in vectors of 16:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from fusewright.ir.dtype import DType
@@ -27,25 +28,15 @@ class Condition:
     """`relation` between `step * symbol + rest` and 0."""
 
     relation: str
+    """One of `COMPARISONS`, which Python's `operator` has by the same names."""
+
     step: int
     rest: int
 
     def holds(self, number: int) -> bool:
         """Whether it holds where the loop variable is `number`."""
-        value = self.step * number + self.rest
-        match self.relation:
-            case "lt":
-                return value < 0
-            case "le":
-                return value <= 0
-            case "gt":
-                return value > 0
-            case "ge":
-                return value >= 0
-            case "eq":
-                return value == 0
-            case _:
-                return value != 0
+        compare: Callable[[int, int], bool] = getattr(operator, self.relation)
+        return compare(self.step * number + self.rest, 0)
 
     @property
     def borders(self) -> tuple[int, ...]:
