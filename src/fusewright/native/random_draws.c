@@ -2,6 +2,8 @@
    vectors, hundreds at a time: torch makes them one by one. */
 #include "random_draws.h"
 
+#include "tensor_access.h"
+
 #include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -131,16 +133,16 @@ static Draw *best_draw(void)
     return draw_anywhere;
 }
 
-/* Where a tensor's elements lie; 0 with an exception. */
-static uintptr_t data_pointer(PyObject *tensor)
+/* Where a tensor's elements lie; NULL with an exception. */
+static void *data_pointer(PyObject *tensor)
 {
-    PyObject *number = PyObject_CallMethod(tensor, "data_ptr", NULL);
-    uintptr_t address = number == NULL ? 0 : (uintptr_t)PyLong_AsUnsignedLongLong(number);
-    Py_XDECREF(number);
-    if (address == 0 && !PyErr_Occurred()) {
+    void *data = NULL;
+    if (!tensor_access_is_tensor(tensor) ||
+        torch_library.get_data_pointer(tensor_access_handle(tensor), &data) != 0 || data == NULL) {
         PyErr_SetString(PyExc_ValueError, "a tensor without memory");
+        return NULL;
     }
-    return PyErr_Occurred() ? 0 : address;
+    return data;
 }
 
 static bool draw_and_advance(State *state, uint8_t *results, int64_t count, double probability)
@@ -183,10 +185,10 @@ PyObject *random_draws_bernoulli(PyObject *module, PyObject *args)
         return NULL;
     }
     PyObject *done = NULL;
-    uintptr_t source = data_pointer(state);
-    uintptr_t target = source == 0 ? 0 : data_pointer(result);
-    if (target != 0) {
-        if (draw_and_advance((State *)source, (uint8_t *)target, count, probability)) {
+    State *source = data_pointer(state);
+    uint8_t *target = source == NULL ? NULL : data_pointer(result);
+    if (target != NULL) {
+        if (draw_and_advance(source, target, count, probability)) {
             done = PyObject_CallMethod(generator, "set_state", "O", state);
         }
         else {
