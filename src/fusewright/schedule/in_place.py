@@ -45,12 +45,10 @@ def written_in_place(program: Program, works: Sequence[StepWork]) -> dict[str, s
     in_place: dict[str, str] = {}
     for work in reversed(works):
         store, _ = stores.get(id(work), ("", ""))
+        is_early = bool(store) and positions[store] < first_raising
         if may_raise(work) and not isinstance(work, CallUserKernel):
             position = positions[store] if store else _first_position(work, positions)
-            is_early = bool(store) and position < first_raising
             first_raising = min(first_raising, position)
-        else:
-            is_early = bool(store) and positions[store] < first_raising
         for name, source in work.reuses if isinstance(work, Group) else ():
             if (
                 targets.get(name) == source
