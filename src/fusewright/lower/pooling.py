@@ -56,15 +56,16 @@ class Windows:
     @classmethod
     def of(
         cls,
-        spatial: int,
+        call: Call,
         kernel: Sequence[int],
         stride: Sequence[int],
         padding: Sequence[int],
         dilation: Sequence[int] = (1,),
     ) -> Windows | None:
-        """Windows over `spatial` dimensions, from an operator's lists of one number for all
-        dimensions or one for each; None where they are not small, or their sizes vary.
+        """The windows of a call, from its lists of one number for all dimensions or one for each;
+        None where they are not small, or their sizes vary.
         """
+        spatial = 3 if "pool3d" in call.operator else 2
         numbers = [
             tuple(values) * (spatial if len(values) == 1 else 1)
             for values in (kernel, stride or kernel, padding, dilation)
@@ -74,6 +75,10 @@ class Windows:
         if math.prod(numbers[0]) > WINDOW_LIMIT:
             return None
         return cls(kernel=numbers[0], stride=numbers[1], padding=numbers[2], dilation=numbers[3])
+
+    def extents(self, image: Box) -> tuple[Index, ...]:
+        """The sizes of the dimensions that windows are over."""
+        return image.size[-len(self.kernel) :]
 
     def origin(self, at: Position) -> Position:
         """The place of a window's first element, which may lie outside the image."""
@@ -95,8 +100,7 @@ class Windows:
         """Each element of the window at `at`: its number in each dimension, and its value, which
         outside the image is `otherwise`.
         """
-        extents = x.size[x.rank - len(self.kernel) :]
-        front = at[: x.rank - len(self.kernel)]
+        extents, front = self.extents(x), at[: -len(self.kernel)]
         for steps, place in self.places(at):
             conditions: list[Scalar] = []
             for index, extent in zip(place, extents, strict=True):
@@ -107,22 +111,24 @@ class Windows:
             yield steps, value
 
     def around(
-        self, call: Call, at: Position, ends: Sequence[Index]
+        self, call: Call, pooled: Box, at: Position
     ) -> Iterator[tuple[list[Scalar], Position]]:
-        """Each window, of `ends` in each dimension, that may hold the image's element at `at`: the
-        conditions under which it does, and its place.
+        """Each window that may hold the image's element at `at`: the conditions under which it
+        does, and its place in `pooled`, which has one element a window.
         """
+        ends, front = self.extents(pooled), at[: -len(self.kernel)]
+        inner = at[-len(self.kernel) :]
         most = [-(-k // s) for k, s in zip(self.kernel, self.stride, strict=True)]
         for steps in choices(*map(range, most)):
             conditions: list[Scalar] = []
             place = []
             for d, back in enumerate(steps):
-                stride, behind = self.stride[d], at[d] + self.padding[d]
+                stride, behind = self.stride[d], inner[d] + self.padding[d]
                 conditions += within(call, behind, back * stride, (ends[d] + back) * stride)
                 inside = below(call, behind % stride, self.kernel[d] - back * stride)
                 conditions += [] if inside is None else [inside]
                 place.append(behind // stride - back)
-            yield conditions, tuple(place)
+            yield conditions, (*front, *place)
 
 
 @rule("aten.max_pool2d_with_indices.default", "aten.max_pool3d_with_indices.default")
@@ -138,12 +144,11 @@ def max_pool(
     """The largest element of each window, the last of its NaNs where there are any, and where in
     its image it lies, counted row by row.
     """
-    spatial = _spatial(call)
-    windows = Windows.of(spatial, kernel, stride, padding, dilation)
+    windows = Windows.of(call, kernel, stride, padding, dilation)
     if windows is None or not x.dtype.is_float:
         return NotImplemented
     call.realise_unless_free(x)
-    extents = x.size[x.rank - spatial :]
+    extents = windows.extents(x)
     strides = contiguous_strides(extents)
     dtype = _place_type(extents)
 
@@ -151,7 +156,8 @@ def max_pool(
         """The largest element of a window, and how far behind its first one it lies."""
         best = offset = None
         for steps, value in windows.elements(call, x, at, -math.inf):
-            own = call.index(_flat(steps, windows.dilation, strides), dtype)
+            behind = [step * apart for step, apart in zip(steps, windows.dilation, strict=True)]
+            own = call.index(_flat(behind, strides), dtype)
             if best is None or offset is None:
                 best, offset = value, first_inside(at)
                 continue
@@ -174,7 +180,7 @@ def max_pool(
         return total
 
     def position(at: Position) -> Scalar:
-        origin = _flat(windows.origin(at), (1,) * spatial, strides)
+        origin = _flat(windows.origin(at), strides)
         return (call.index(origin, dtype) + chosen(at)[1]).cast(DType.I64)
 
     return call.elementwise(lambda at: chosen(at)[0]), call.elementwise(position, 1)
@@ -198,14 +204,13 @@ def max_pool_backward(
     """The sum of the gradients of all windows whose largest element is this one, in eager's order.
     The indices are those of the same pooling: each lies in its window.
     """
-    spatial = _spatial(call)
-    windows = Windows.of(spatial, kernel, stride, padding, dilation)
+    windows = Windows.of(call, kernel, stride, padding, dilation)
     dtype = call.result.dtype.compute
     if windows is None or call.result.device != "cpu" or not dtype.is_float:
         return NotImplemented
     if any(apart != 1 for apart in windows.dilation):
         return NotImplemented
-    extents = x.size[x.rank - spatial :]
+    extents = windows.extents(x)
     strides = contiguous_strides(extents)
     place_type = _place_type(extents)
     places = call.lazy(
@@ -216,13 +221,11 @@ def max_pool_backward(
     )
     for box in (gradient, places):
         call.realise_unless_free(box)
-    ends = gradient.size[gradient.rank - spatial :]
 
     def element(at: Position) -> Scalar:
-        own = call.index(_flat(at[-spatial:], (1,) * spatial, strides), place_type)
+        own = call.index(_flat(at[-len(strides) :], strides), place_type)
         total = call.number(0.0, dtype)
-        for conditions, window in reversed([*windows.around(call, at[-spatial:], ends)]):
-            place = (*at[:-spatial], *window)
+        for conditions, place in reversed([*windows.around(call, gradient, at)]):
             is_inside = all_of(call, conditions)
             largest = call.read(places, place, place_type).masked(is_inside, -1)
             value = call.read(gradient, place, dtype).masked(is_inside, 0.0)
@@ -238,11 +241,11 @@ def _place_type(extents: Sequence[Index]) -> DType:
     return DType.I32 if elements.is_constant and int(elements) < 1 << 31 else DType.I64
 
 
-def _flat(place: Sequence[IndexLike], apart: Sequence[int], strides: Sequence[Index]) -> Index:
-    """Elements between the first one of an image and that at `place`, in steps of `apart`."""
+def _flat(place: Sequence[IndexLike], strides: Sequence[Index]) -> Index:
+    """Elements between the first one of an image and that at `place`."""
     total = integer(0)
-    for index, step, stride in zip(place, apart, strides, strict=True):
-        total = total + as_index(index) * step * stride
+    for index, stride in zip(place, strides, strict=True):
+        total = total + as_index(index) * stride
     return total
 
 
@@ -260,13 +263,12 @@ def average_pool(
     """The mean of each window: over its elements in the image, or also over the padding around it,
     but not over what `ceil_mode` adds behind that.
     """
-    spatial = _spatial(call)
-    windows = Windows.of(spatial, kernel, stride, padding)
+    windows = Windows.of(call, kernel, stride, padding)
     dtype = call.result.dtype.compute
     if windows is None or not dtype.is_float:
         return NotImplemented
     call.realise_unless_free(x)
-    count = _Count(windows, x.size[x.rank - spatial :], counts_padding, divisor)
+    count = _Count(windows, windows.extents(x), counts_padding, divisor)
 
     def element(at: Position) -> Scalar:
         total = call.number(0.0, dtype)
@@ -290,12 +292,11 @@ def average_pool_backward(
     divisor: int | None,
 ) -> Any:
     """The sum of the gradients of all windows that an element is in, each over its count."""
-    spatial = _spatial(call)
-    windows = Windows.of(spatial, kernel, stride, padding)
+    windows = Windows.of(call, kernel, stride, padding)
     dtype = call.result.dtype.compute
     if windows is None or call.result.device != "cpu" or not dtype.is_float:
         return NotImplemented
-    count = _Count(windows, x.size[x.rank - spatial :], counts_padding, divisor)
+    count = _Count(windows, windows.extents(x), counts_padding, divisor)
     share = call.lazy(
         gradient.size,
         dtype,
@@ -304,12 +305,11 @@ def average_pool_backward(
     )
     if any(k > s for k, s in zip(windows.kernel, windows.stride, strict=True)):
         call.builder.realise(share)
-    ends = gradient.size[gradient.rank - spatial :]
 
     def element(at: Position) -> Scalar:
         total = call.number(0.0, dtype)
-        for conditions, place in windows.around(call, at[-spatial:], ends):
-            value = call.read(share, (*at[:-spatial], *place))
+        for conditions, place in windows.around(call, share, at):
+            value = call.read(share, place)
             if conditions:
                 value = value.masked(all_of(call, conditions), 0.0)
             total = total + value
@@ -346,11 +346,6 @@ class _Count:
                 own = own - behind.apply("maximum", 0.0)
             total = total * own
         return total
-
-
-def _spatial(call: Call) -> int:
-    """The number of dimensions that a pooling's windows have, from its operator's name."""
-    return 3 if "pool3d" in call.operator else 2
 
 
 @rule(
