@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from fusewright.ir.index import Index, LoopSymbol, Symbol, product
+from fusewright.ir.index import (
+    Index,
+    LoopSymbol,
+    Symbol,
+    contiguous_strides,
+    integer,
+    product,
+)
 from fusewright.ir.limits import Limits, LimitsOf, limits_of_cpu
 from fusewright.ir.program import Buffer, CallOperator, Layout, Program
 from fusewright.ir.raising import value_may_raise
@@ -17,6 +24,7 @@ from fusewright.ir.value import (
     node_cost,
     postorder,
 )
+from fusewright.records import replace
 from fusewright.schedule.effects import Effects
 
 UNKNOWN_SIZE = 1024
@@ -61,6 +69,21 @@ class Analysis:
         while name in self.buffers:
             name += "_"
         return name
+
+    def new_buffer(self, name: str, like: Layout, size: Iterable[Index]) -> Buffer:
+        """A new contiguous buffer of a size, of the type and on the device of another; its name is
+        this one where that is free.
+        """
+        size = tuple(size)
+        layout = replace(like, size=size, stride=contiguous_strides(size), offset=integer(0))
+        buffer = Buffer(name=self.free_name(name), layout=layout)
+        self.buffers[buffer.name] = buffer
+        return buffer
+
+    def load(self, buffer: Buffer, position: tuple[Index, ...]) -> Value:
+        """The element of a buffer at a position."""
+        layout = buffer.layout
+        return self.expressions.load(buffer.name, layout.index(position), layout.dtype)
 
     def memory(self, name: str) -> str:
         """The buffer that owns the memory of `name`: itself, or what a library call's result is an

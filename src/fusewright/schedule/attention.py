@@ -403,4 +403,4 @@ class _Writer:
         """A buffer between the loops, filled by `body`: what reads it."""
         buffer = buffer_between(f"{self.first.name}_{name}", size, self.first, self.analysis)
         self.statements.append(ComputedBuffer(outputs=(buffer,), body=body))
-        return lambda at: self.make.load(buffer.name, buffer.layout.index(at), self.dtype)
+        return lambda at: self.analysis.load(buffer, at)

@@ -241,12 +241,12 @@ def _sum_over_images(
 
     loops = loops_of(output.layout.size, "i")
     (over_images,) = loops_of((sizes.images,), "r")
-    index = parts.layout.index((over_images.index, loops[0].index, loops[1].index))
+    part = over_images.index, loops[0].index, loops[1].index
     total = Reduction(
         loops=loops,
         reduction_loops=(over_images,),
         kind="sum",
-        value=_element(parts, index, analysis),
+        value=analysis.load(parts, part),
     )
     return (
         ComputedBuffer(outputs=(parts,), body=products),

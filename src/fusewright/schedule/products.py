@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from fusewright.ir.index import Index, LoopSymbol, contiguous_strides, integer
+from fusewright.ir.index import Index, LoopSymbol, integer
 from fusewright.ir.limits import ProductSizes
 from fusewright.ir.products import DOT
 from fusewright.ir.program import (
@@ -154,7 +154,7 @@ def gathered(
     loops = loops_of(size, "i")
     position = tuple(symbol.index for symbol in loops)
     make = analysis.expressions
-    value: Value = make.load(between.name, between.layout.index(position), between.layout.dtype)
+    value = analysis.load(between, position)
     if bias is not None:
         value = make.apply("add", value, bias(position))
     return (
@@ -226,15 +226,8 @@ def buffer_between(
     name: str, size: tuple[Index, ...], output: Buffer, analysis: Analysis
 ) -> Buffer:
     """A new buffer, of the type that `output` is computed in, for what it is made from."""
-    name = analysis.free_name(name)
-    layout = Layout(
-        dtype=output.layout.dtype.compute,
-        size=size,
-        stride=contiguous_strides(size),
-        device=output.layout.device,
-    )
-    analysis.buffers[name] = Buffer(name=name, layout=layout)
-    return analysis.buffers[name]
+    like = replace(output.layout, dtype=output.layout.dtype.compute)
+    return analysis.new_buffer(name, like, size)
 
 
 def matrix_of(operand: Operand, analysis: Analysis) -> Matrix | None:

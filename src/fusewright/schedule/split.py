@@ -21,17 +21,14 @@ chunks only, and combined by how far the means of the chunks lie from that of al
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from fusewright.ir.chunks import Chunks, near_count
 from fusewright.ir.contiguity import rows_lie_across
-from fusewright.ir.index import Index, LoopSymbol, contiguous_strides, extent, integer, product
+from fusewright.ir.index import Index, LoopSymbol, extent, integer, product
 from fusewright.ir.limits import Limits
 from fusewright.ir.neutral import NEUTRAL_ELEMENTS
 from fusewright.ir.program import (
     Buffer,
     ComputedBuffer,
-    Layout,
     Pointwise,
     Program,
     Reduction,
@@ -124,7 +121,7 @@ def _partial_and_total(
     (output,) = statement.outputs
     (partial,), first = _partial(statement, body, chunks, analysis)
     over = LoopSymbol("r0", chunks.count)
-    value = _load(partial, chunks.point(over.index, body.loops), analysis)
+    value = analysis.load(partial, chunks.point(over.index, body.loops))
     second = Reduction(loops=body.loops, reduction_loops=(over,), kind=body.kind, value=value)
     return [first, ComputedBuffer(outputs=(output,), body=second)]
 
@@ -143,7 +140,7 @@ def _partial_and_combined(
     over = LoopSymbol("r0", chunks.count)
 
     def load(buffer: Buffer, chunk: Index) -> Value:
-        return _load(buffer, chunks.point(chunk, body.loops), analysis)
+        return analysis.load(buffer, chunks.point(chunk, body.loops))
 
     def number(value: float) -> Value:
         return make.constant(value, mean.layout.dtype)
@@ -153,12 +150,12 @@ def _partial_and_combined(
 
     start = load(means, integer(0))
     layout = mean.layout
-    moved = _new_buffer(f"{mean.name}_moved", layout, map(extent, body.loops), analysis)
+    moved = analysis.new_buffer(f"{mean.name}_moved", layout, map(extent, body.loops))
     from_start = make.apply("sub", load(means, over.index), start)
     share = make.apply("mul", from_start, number(1 / chunks.count))
     point = tuple(symbol.index for symbol in body.loops)
-    middle = make.apply("add", start, _load(moved, point, analysis))
-    off = make.apply("sub", load(means, over.index), _load(mean, point, analysis))
+    middle = make.apply("add", start, analysis.load(moved, point))
+    off = make.apply("sub", load(means, over.index), analysis.load(mean, point))
     elements = product(
         chunks.length if symbol == chunks.cut else symbol.extent for symbol in body.reduction_loops
     )
@@ -181,7 +178,7 @@ def _partial(
     make = analysis.expressions
     value = make.substitute(body.value, {**loops.renamed, chunks.cut: loops.place})
     partials = tuple(
-        _new_buffer(f"{output.name}_partial", output.layout, map(extent, loops.outer), analysis)
+        analysis.new_buffer(f"{output.name}_partial", output.layout, map(extent, loops.outer))
         for output in statement.outputs
     )
     first = Reduction(
@@ -191,17 +188,3 @@ def _partial(
         value=chunks.within(make, loops.place, body.kind, value),
     )
     return partials, ComputedBuffer(outputs=partials, body=first)
-
-
-def _load(buffer: Buffer, point: tuple[Index, ...], analysis: Analysis) -> Value:
-    layout = buffer.layout
-    return analysis.expressions.load(buffer.name, layout.index(point), layout.dtype)
-
-
-def _new_buffer(name: str, like: Layout, size: Iterable[Index], analysis: Analysis) -> Buffer:
-    """A contiguous buffer of a size, of the type and on the device of another."""
-    size = tuple(size)
-    layout = replace(like, size=size, stride=contiguous_strides(size), offset=integer(0))
-    buffer = Buffer(name=analysis.free_name(name), layout=layout)
-    analysis.buffers[buffer.name] = buffer
-    return buffer
