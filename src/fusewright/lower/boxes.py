@@ -79,6 +79,15 @@ class Storage:
     def is_lazy(self) -> bool:
         return self.buffer is None
 
+    def layout_in_memory(self, stride: tuple[Index, ...] | None = None) -> Layout:
+        """The layout of a buffer for it: of these strides, or of its own."""
+        return Layout(
+            dtype=self.dtype,
+            size=self.size,
+            stride=memory_strides(self.size, stride or self.stride),
+            device=self.device,
+        )
+
 
 @record(eq=False)
 class Box:

@@ -207,12 +207,7 @@ class ProgramBuilder:
         if storage.buffer is None:
             assert storage.value is not None
             strides = self._strides_to_take_over(storage)
-            layout = Layout(
-                dtype=storage.dtype,
-                size=storage.size,
-                stride=memory_strides(storage.size, strides or storage.stride),
-                device=storage.device,
-            )
+            layout = storage.layout_in_memory(strides)
             value = self.expressions.cast(storage.value, storage.dtype)
             body = Pointwise(loops=self.loops(storage.size), value=value)
             storage.buffer = self.compute(layout, body, storage.origins)
@@ -447,6 +442,12 @@ class ProgramBuilder:
     def buffer(self, layout: Layout) -> Buffer:
         """A new buffer."""
         return Buffer(name=self.context.fresh("buf"), layout=layout)
+
+    def unfilled(self, layout: Layout) -> Buffer:
+        """A new buffer whose memory holds anything."""
+        buffer = self.buffer(layout)
+        self.statements.append(UnfilledMemory(outputs=(buffer,)))
+        return buffer
 
     def compute(self, layout: Layout, body: Body, origins: tuple[Origin, ...]) -> Buffer:
         """Append loops that write a new buffer."""

@@ -18,14 +18,12 @@ from fusewright.ir.program import (
     CallOperator,
     CallSubprogram,
     Enumerated,
-    Layout,
     ListOf,
     Literal,
     Operand,
-    UnfilledMemory,
     ViewReference,
 )
-from fusewright.lower.boxes import Box, memory_strides
+from fusewright.lower.boxes import Box
 from fusewright.lower.builder import Call, ProgramBuilder
 from fusewright.opaque import BUFFERS
 from fusewright.operators import facts
@@ -114,15 +112,7 @@ def _unread(builder: ProgramBuilder, box: Box) -> Box:
     storage = box.storage
     if not storage.is_lazy or box.position is not None:
         return box
-    layout = Layout(
-        dtype=storage.dtype,
-        size=storage.size,
-        stride=memory_strides(storage.size, storage.stride),
-        device=storage.device,
-    )
-    buffer = builder.buffer(layout)
-    builder.statements.append(UnfilledMemory(outputs=(buffer,)))
-    return builder.input(buffer)
+    return builder.input(builder.unfilled(storage.layout_in_memory()))
 
 
 def _call_subprogram(call: Call, node: fx.Node, arguments: tuple[Any, ...]) -> Any:

@@ -18,7 +18,6 @@ from fusewright.ir.program import (
     CallUserKernel,
     Layout,
     Operand,
-    UnfilledMemory,
 )
 from fusewright.lower.boxes import Box, same_strides
 from fusewright.lower.builder import Call, ProgramBuilder
@@ -89,9 +88,7 @@ def _new_memory(builder: ProgramBuilder, node: Any, box: Box, layout: Layout) ->
     """New memory, which holds what the tensor of `node` does."""
     if not _is_unfilled(node):
         return builder.realise(builder.copy(box, layout.stride))
-    buffer = builder.buffer(layout)
-    builder.statements.append(UnfilledMemory(outputs=(buffer,)))
-    return buffer
+    return builder.unfilled(layout)
 
 
 def _is_unfilled(node: Any) -> bool:
