@@ -146,6 +146,11 @@ def _called_name(function: Any) -> str:
     return function if isinstance(function, str) else function_name(function)
 
 
+def _plain_name(function: Any) -> str:
+    """The name of a function or method without its module or class; "" where it has none."""
+    return function if isinstance(function, str) else getattr(function, "__name__", "")
+
+
 def _look_at_history(machine: Machine, function: Any, result: Any) -> None:
     """Break the graph at a result with a gradient that no graph can compute."""
     if type(result) is tuple and result:  # of a bag of embeddings, the first is its result
@@ -166,7 +171,7 @@ def _look_for_copy(machine: Machine, function: Any, arguments: Sequence[Any], re
     """Note a copy in place of which eager has a view for some sizes, and sizes depend on data: rows
     that lie apart, of which there may be one. Raises Unsupported where the program could notice.
     """
-    name = function if isinstance(function, str) else getattr(function, "__name__", "")
+    name = _plain_name(function)
     if name.partition(".")[0] not in VIEWS_OR_COPIES or not isinstance(result, torch.Tensor):
         return
     original = next(filter(torch.is_tensor, arguments), result)
@@ -195,7 +200,7 @@ def _refuse_change_of_input(machine: Machine, function: Any, arguments: Sequence
     that cannot be repeated when the graph has run: the tensor has a history, may be a view that
     must not be detached, or begins elsewhere afterwards.
     """
-    name = function if isinstance(function, str) else getattr(function, "__name__", "")
+    name = _plain_name(function)
     if name not in CHANGES_TENSOR or not arguments:
         return
     fakes = [value.fake for value in machine.inputs if value is arguments[0]]
