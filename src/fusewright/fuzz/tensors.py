@@ -26,14 +26,14 @@ LARGEST: Final = 6000
 """Elements of a tensor; statements that make larger ones are taken back."""
 
 SIZES: Final = (0, 1, 2, 3, 4, 5, 7, 8, 9, 13, 15, 16, 17, 31, 32, 33)
+SIZE_WEIGHTS: Final = (2, 8, 12, 12, 10, 8, 8, 7, 5, 4, 4, 5, 5, 1, 2, 2)
+
 WIDE_SIZES: Final = (47, 63, 64, 65, 100, 127, 128, 129, 200, 257, 300)
 """Sizes of one dimension, in some programs: loops over vectors have rounds and a rest."""
 
 WIDE_SHARE: Final = 0.08
 WIDE_LARGEST: Final = 40_000
 """Programs that have such a dimension, of all; elements of a tensor in these."""
-
-SIZE_WEIGHTS: Final = (2, 8, 12, 12, 10, 8, 8, 7, 5, 4, 4, 5, 5, 1, 2, 2)
 
 DTYPES: Final = {
     "torch.float32": 48,
