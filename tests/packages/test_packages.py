@@ -22,6 +22,7 @@ import torch
 import fusewright
 from fusewright.errors import PackageRefused, Unsupported, WrongArgument, WrongShape
 from fusewright.packages import container, loading
+from tests.packages.branches import Branches
 
 SOURCE = Path(fusewright.__file__).parents[1]
 DIM = torch.export.Dim
@@ -426,29 +427,6 @@ def test_one_tensor_at_two_places_stands_for_two(tmp_path: Path) -> None:
 
 
 # Conditions and loops ---------------------------------------------------------------------------
-
-
-class Branches(torch.nn.Module):
-    """Conditions, one in another, and a loop; with weights, constants and sizes that vary."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.small = torch.nn.Linear(4, 4)
-        self.large = torch.nn.Linear(4, 4)
-
-    def forward(self, x: torch.Tensor, steps: torch.Tensor) -> Any:
-        def inner(x: torch.Tensor) -> torch.Tensor:
-            return torch.cond(x.max() > 3, lambda x: x.softmax(0), lambda x: x.sort(0)[0], (x,))
-
-        def outer(x: torch.Tensor) -> torch.Tensor:
-            return self.small(x) * torch.tensor([1.0, 2.0, 3.0, 4.0])
-
-        y = torch.cond(x.sum() > 0, inner, outer, (x,))
-        count, y = torch._higher_order_ops.while_loop(
-            lambda count, y: count < steps, lambda count, y: (count + 1, self.large(y).relu()),
-            (torch.zeros((), dtype=torch.int64), y),
-        )  # fmt: skip
-        return y, count
 
 
 def test_conditions_and_loops_are_eagers(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from torch._higher_order_ops import scan, while_loop
 
 import fusewright
 from fusewright.packages.container import read_package, write_package
+from tests.packages.branches import Branches
 from tests.packages.in_c import SOURCES, TORCH, CLibrary, Refused
 
 ROOT = Path(__file__).parents[2]
@@ -279,9 +280,6 @@ def test_memory_that_is_written_is_not_shared(library: CLibrary, tmp_path: Path)
     package.free()
 
 
-# Conditions and loops ---------------------------------------------------------------------------
-
-
 class Resizing(torch.nn.Module):
     """Library calls that take lists of sizes."""
 
@@ -305,27 +303,7 @@ def test_inference_mode(mode: str, tensors: str, library: CLibrary, tmp_path: Pa
         assert result.is_inference() == wanted.is_inference()
 
 
-class Branches(torch.nn.Module):
-    """Conditions, one in another, and a loop; with weights, constants and sizes that vary."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.small = torch.nn.Linear(4, 4)
-        self.large = torch.nn.Linear(4, 4)
-
-    def forward(self, x: torch.Tensor, steps: torch.Tensor) -> Any:
-        def inner(x: torch.Tensor) -> torch.Tensor:
-            return torch.cond(x.max() > 3, lambda x: x.softmax(0), lambda x: x.sort(0)[0], (x,))
-
-        def outer(x: torch.Tensor) -> torch.Tensor:
-            return self.small(x) * torch.tensor([1.0, 2.0, 3.0, 4.0]) * x.shape[0]
-
-        y = torch.cond(x.sum() > 0, inner, outer, (x,))
-        count, y = while_loop(
-            lambda count, y: count < steps, lambda count, y: (count + 1, self.large(y).relu()),
-            (torch.zeros((), dtype=torch.int64), y),
-        )  # fmt: skip
-        return y, count
+# Conditions and loops ---------------------------------------------------------------------------
 
 
 def test_conditions_and_loops(library: CLibrary, tmp_path: Path) -> None:
