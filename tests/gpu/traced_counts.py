@@ -18,7 +18,7 @@ import sys
 from typing import Final
 
 from fusewright.ir.group import Group, Store
-from fusewright.ir.kernel import TritonFacts
+from fusewright.ir.kernel import KernelFacts, Launch, TritonFacts
 from fusewright.ir.lines import CallExtern, CallExternOut, CallKernel, EnsureLayout
 from fusewright.ir.parse import parse_program
 from fusewright.ir.program import Program
@@ -36,13 +36,11 @@ def counts_of(program: Program) -> str:
     """The line of a program."""
     scheduled, kernels, lines = module_of(program)
     facts = {kernel.name: kernel.facts for kernel in kernels.definitions}
-    launches = 0
-    for line in lines:
-        if isinstance(line, CallKernel):
-            own = facts[line.launch.kernel]
-            if isinstance(own, TritonFacts):
-                values = len(own.launches) + len(line.launch.buffers)
-                launches += 1 + (-(-values // MOST_VALUES) if own.launches else 0)
+    launches = sum(
+        launches_of(line.launch, facts[line.launch.kernel])
+        for line in lines
+        if isinstance(line, CallKernel)
+    )
     groups = [work for work in scheduled.works if isinstance(work, Group)]
     moved = sum(group_traffic(group, program.hints).total for group in groups)
     return (
@@ -52,6 +50,14 @@ def counts_of(program: Program) -> str:
         f"{sum(map(copies, groups))} copies, {moved / MIB:.1f} MiB moved, "
         f"{peak_bytes(lines, program.hints) / MIB:.1f} MiB at most"
     )
+
+
+def launches_of(launch: Launch, facts: KernelFacts) -> int:
+    """Launches on a GPU that one of a kernel takes, with those that write its table."""
+    if not isinstance(facts, TritonFacts):
+        return 0
+    values = len(facts.launches) + len(launch.buffers)
+    return 1 + (-(-values // MOST_VALUES) if facts.launches else 0)
 
 
 def copies(group: Group) -> bool:

@@ -15,11 +15,11 @@ import torch
 import fusewright
 from fusewright.aot import AtenGraph
 from fusewright.context import CompileContext
-from fusewright.ir.kernel import Kernel, TritonFacts
+from fusewright.ir.kernel import Kernel
 from fusewright.ir.program import CallOperator
 from fusewright.lower import lower
-from fusewright.runtime.argument_tables import MOST_VALUES
 from tests.gpu.pretended.graphs import ARCHITECTURE, Collector, Compiled, pretend
+from tests.gpu.traced_counts import launches_of
 from tests.gpu.traced_programs import code_of, failures_of
 
 PARAMETERS = 700
@@ -37,11 +37,7 @@ class Counter(Collector):
         scheduled, kernels = code_of(lower(graph, context))
         launches = {id(launch): launch for launch in kernels.launches.values()}.values()
         facts = {kernel.name: kernel.facts for kernel in kernels.definitions}
-        self.launches = sum(
-            1 + -(-(len(launch.buffers) + len(own.launches)) // MOST_VALUES) * bool(own.launches)
-            for launch in launches
-            if isinstance(own := facts[launch.kernel], TritonFacts)
-        )
+        self.launches = sum(launches_of(launch, facts[launch.kernel]) for launch in launches)
         self.calls = sum(isinstance(work, CallOperator) for work in scheduled.works)
         self.kernels |= {kernel.key: kernel for kernel in kernels.definitions}
 
