@@ -132,18 +132,36 @@ def outcome(step: Step, given: list[Tensor]) -> tuple[list[Tensor], str]:
         return given, type(error).__name__
 
 
+def arguments_that_work(*places: int, rows: int = 1) -> list[Tensor]:
+    row, place, keys, values = arguments(*places, rows=rows)
+    values[:, :, :4, :4] = torch.eye(4)
+    return [row, place, keys, values]
+
+
+def assert_as_in_eager(
+    step: Step,
+    places: tuple[int, ...],
+    compiled_at: tuple[int, ...],
+    *,
+    rows: int = 1,
+    **options: Any,
+) -> None:
+    """Compare a call, which may raise, once another one has compiled the step."""
+    compiled = fusewright.compile(step, options=options)
+    with torch.no_grad():
+        compiled(*arguments_that_work(*compiled_at, rows=rows))
+        tensors, raised = outcome(compiled, arguments(*places, rows=rows))
+        expected, expected_raised = outcome(step, arguments(*places, rows=rows))
+    assert raised == expected_raised
+    torch.testing.assert_close(tensors, expected, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("place", [0, LENGTH - 1, LENGTH, -1])
 @pytest.mark.parametrize("target", ["native", "python"])
 @pytest.mark.parametrize("step", STEPS)
 def test_as_in_eager(step: Step, target: str, place: int) -> None:
     """Also what is in the caches behind an exception."""
-    compiled = fusewright.compile(step, options={"target": target})
-    with torch.no_grad():
-        compiled(*arguments_that_work(0))
-        tensors, raised = outcome(compiled, arguments(place))
-        expected, expected_raised = outcome(step, arguments(place))
-    assert raised == expected_raised
-    torch.testing.assert_close(tensors, expected, rtol=1e-5, atol=1e-5)
+    assert_as_in_eager(step, (place,), (0,), target=target)
 
 
 CHUNKS = [(0, 1, 2), (7, 5, 6), (4, 4, 4), (22, 23, 24), (24, 22, 23), (3, -1, 4), (3, 9, -25)]
@@ -154,24 +172,12 @@ CHUNKS = [(0, 1, 2), (7, 5, 6), (4, 4, 4), (22, 23, 24), (24, 22, 23), (3, -1, 4
 @pytest.mark.parametrize("step", [attention, raises_behind, raises_ahead, keys_twice])
 def test_chunks_as_in_eager(step: Step, places: tuple[int, ...]) -> None:
     """No row is stored where another one's position is out of range, unless eager stores it."""
-    compiled = fusewright.compile(step)
-    with torch.no_grad():
-        compiled(*arguments_that_work(0, 1, 2, rows=3))
-        tensors, raised = outcome(compiled, arguments(*places, rows=3))
-        expected, expected_raised = outcome(step, arguments(*places, rows=3))
-    assert raised == expected_raised
-    torch.testing.assert_close(tensors, expected, rtol=1e-5, atol=1e-5)
+    assert_as_in_eager(step, places, (0, 1, 2), rows=3)
 
 
 @pytest.mark.parametrize("places", [(3, 7), (23, 0), (24, 5), (5, 24), (-1, -25)], ids=str)
 def test_positions_by_batch(places: tuple[int, int]) -> None:
-    compiled = fusewright.compile(by_batch)
-    with torch.no_grad():
-        compiled(*arguments_that_work(0, 1))
-        tensors, raised = outcome(compiled, arguments(*places))
-        expected, expected_raised = outcome(by_batch, arguments(*places))
-    assert raised == expected_raised
-    torch.testing.assert_close(tensors, expected, rtol=1e-5, atol=1e-5)
+    assert_as_in_eager(by_batch, places, (0, 1))
 
 
 @pytest.mark.parametrize("step", [at_slice, at_number])
@@ -189,12 +195,6 @@ def test_positions_that_are_numbers(step: Callable[..., Tensor]) -> None:
                 assert len(fusewright.compilations(compiled)) == 2
         report: Any = fusewright.explain(step)(row, 3, *caches)
     assert report.graphs[0].peak_bytes < caches[0].nbytes
-
-
-def arguments_that_work(*places: int, rows: int = 1) -> list[Tensor]:
-    row, place, keys, values = arguments(*places, rows=rows)
-    values[:, :, :4, :4] = torch.eye(4)
-    return [row, place, keys, values]
 
 
 @pytest.mark.parametrize(
