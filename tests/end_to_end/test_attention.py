@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 import fusewright
+from tests.relative_error import relative_error
 
 HALF_TYPES = (torch.bfloat16, torch.float16)
 NAME = "_scaled_dot_product_flash_attention_for_cpu"
@@ -43,12 +44,6 @@ def library_calls(function: Any, *arguments: Any) -> list[str]:
     return [call for call in record.extern_calls if NAME in call]
 
 
-def error(result: Tensor, exact: Tensor) -> float:
-    """Root of the mean squared error, against the mean square of what is exact."""
-    difference = result.double() - exact
-    return float(difference.square().mean().sqrt() / exact.square().mean().sqrt())
-
-
 MASKS = {
     "none": None,
     "of positions": (2, 1, 1, 13),
@@ -72,7 +67,7 @@ def test_masks(mask_name: str, dtype: torch.dtype) -> None:
     eager = attend(*tensors, mask)
     exact = attend(*(x.double() for x in tensors), None if mask is None else mask.double())
     assert result.stride() == eager.stride() and result.dtype is dtype
-    assert error(result, exact) <= 1.2 * error(eager, exact) + 1e-7
+    assert relative_error(result, exact) <= 1.2 * relative_error(eager, exact) + 1e-7
     assert not library_calls(attend, *tensors, mask)
 
 
@@ -88,7 +83,7 @@ def test_sizes(rows: int, positions: int, is_causal: bool, key_heads: int) -> No
     tensors = inputs(rows, positions, key_heads=key_heads)
     result = fusewright.compile(attend, dynamic=False)(*tensors)
     exact = attend(*(x.double() for x in tensors))
-    assert error(result, exact) <= 1e-6
+    assert relative_error(result, exact) <= 1e-6
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -114,7 +109,7 @@ def test_gradients(form: str, dtype: torch.dtype, needed: tuple[int, ...]) -> No
     exact = gradients(attend, torch.float64)
     for result, other, reference in zip(results, eager, exact, strict=True):
         assert result.stride() == other.stride()
-        assert error(result, reference) <= 1.2 * error(other, reference) + 1e-7
+        assert relative_error(result, reference) <= 1.2 * relative_error(other, reference) + 1e-7
 
 
 @pytest.mark.parametrize("requires_gradients", [False, True])
@@ -153,7 +148,7 @@ def test_one_row_of_varying_positions() -> None:
     for positions in range(2, 40, 3):
         query, key, value = inputs(1, positions)
         exact = scaled_dot_product_attention(query.double(), key.double(), value.double())
-        assert error(step(query, key, value), exact) <= 1e-6
+        assert relative_error(step(query, key, value), exact) <= 1e-6
 
 
 def test_what_stays_with_the_library() -> None:
@@ -181,7 +176,7 @@ def test_layouts(seed: int) -> None:
     tensors = [forms[choice](x) for choice, x in zip(choices, inputs(9, 9), strict=True)]
     exact = scaled_dot_product_attention(*(x.double() for x in tensors))
     result = fusewright.compile(scaled_dot_product_attention)(*tensors)
-    assert error(result, exact) <= 1e-6
+    assert relative_error(result, exact) <= 1e-6
 
 
 def test_attention_that_nothing_reads() -> None:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import fusewright
+from tests.relative_error import relative_error
 
 LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
     "contiguous": lambda x: x,
@@ -22,11 +23,6 @@ LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
     "part of the channels": lambda x: torch.cat([x, x], 1)[:, : x.shape[1]],
     "one image for all": lambda x: x[:1].expand_as(x),
 }
-
-
-def error(result: Tensor, exact: Tensor) -> float:
-    difference = result.double() - exact
-    return float(difference.square().mean().sqrt() / exact.square().mean().sqrt())
 
 
 def library_calls(compiled: Any) -> tuple[str, ...]:
@@ -49,7 +45,7 @@ def test_layouts(layout: str, has_bias: bool, size: tuple[int, ...]) -> None:
     result, eager = compiled(x, weight, bias), layer(x, weight, bias)
     exact = layer(x.double(), weight.double(), None if bias is None else bias.double())
     assert result.stride() == eager.stride()
-    assert error(result, exact) <= 1e-6
+    assert relative_error(result, exact) <= 1e-6
     if layout in ("contiguous", "channels last", "part of the channels"):
         assert not library_calls(compiled)
 
@@ -60,7 +56,7 @@ def test_other_dimensions(dimensions: int) -> None:
     x = torch.randn(2, 5, *(4, 3, 6)[:dimensions])
     weight = torch.randn(3, 5, *(1, 1, 1)[:dimensions])
     compiled = fusewright.compile(lambda x, weight: convolve(x, weight), options={"strict": True})
-    assert error(compiled(x, weight), convolve(x.double(), weight.double())) <= 1e-6
+    assert relative_error(compiled(x, weight), convolve(x.double(), weight.double())) <= 1e-6
     assert not library_calls(compiled)
 
 

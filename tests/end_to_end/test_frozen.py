@@ -18,6 +18,7 @@ from torch import nn
 
 import fusewright
 from fusewright.errors import FrozenWeightChanged
+from tests.relative_error import relative_error
 
 FREEZE = {"freeze": True, "verify": True, "eager_where_faster": False}
 
@@ -63,18 +64,14 @@ def frozen(model: Any, **options: Any) -> Any:
     return fusewright.compile(model, options={**FREEZE, **options}, **keywords)
 
 
-def error(result: torch.Tensor, exact: torch.Tensor) -> float:
-    return float((result.double() - exact).norm() / exact.norm())
-
-
 def is_as_exact(compiled: Any, model: nn.Module, x: torch.Tensor) -> bool:
     """Whether results are as near to float64's as eager's, give or take another order of sums."""
     exact = copy.deepcopy(model).double()(x.double())
     result, expected = compiled(x), model(x)
     assert result.stride() == expected.stride()
     roundings = 8 if x.dtype is torch.float64 else 1  # Eager's result is what is held for exact.
-    allowed = 4 * error(expected, exact) + roundings * torch.finfo(x.dtype).eps
-    return error(result, exact) <= allowed
+    allowed = 4 * relative_error(expected, exact) + roundings * torch.finfo(x.dtype).eps
+    return relative_error(result, exact) <= allowed
 
 
 LAYERS: dict[str, tuple[Callable[[], list[nn.Module]], tuple[int, ...]]] = {

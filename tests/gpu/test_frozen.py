@@ -13,6 +13,7 @@ from torch import nn
 
 import fusewright
 from tests.gpu.support import CUDA, needs_gpu
+from tests.relative_error import relative_error
 
 pytestmark = needs_gpu
 
@@ -36,10 +37,6 @@ def images() -> nn.Module:
     return model.to(CUDA).eval()
 
 
-def error(found: torch.Tensor, exact: torch.Tensor) -> float:
-    return float((found.double() - exact).norm() / exact.norm())
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
 def test_a_model(dtype: torch.dtype, mode: str) -> None:
@@ -52,9 +49,9 @@ def test_a_model(dtype: torch.dtype, mode: str) -> None:
                 model[0].weight.mul_(1.5)
             x = torch.randn(4, 3, 12, 12, device=CUDA, dtype=dtype)
             exact = copy.deepcopy(model).double()(x.double())
-            expected = error(model(x), exact)
+            expected = relative_error(model(x), exact)
             with torch.cuda.stream(torch.cuda.Stream()):
                 torch.cuda.synchronize()
                 result = compiled(x)
                 torch.cuda.synchronize()
-            assert error(result, exact) <= 4 * expected + torch.finfo(dtype).eps
+            assert relative_error(result, exact) <= 4 * expected + torch.finfo(dtype).eps
