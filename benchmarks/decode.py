@@ -4,7 +4,7 @@
                                 [--prompt N] [--tokens N] [--rounds N] [--processor-time]
                                 [--json FILE]
 
-Models have random weights; caches grow by a token (`dynamic`), or have their full size the
+Models have random weights; caches grow by a token (`dynamic`), or have their full size from the
 start (`static`). Eager and compiled generations take turns. A token's time is the median of a
 generation's tokens behind the first, of the fastest generation. Of that:
 
