@@ -33,9 +33,11 @@ CPU: Final = "cpu"
 
 def written_in_place(program: Program, works: Sequence[StepWork]) -> dict[str, str]:
     """The input whose memory each buffer that is a mutation's new value is written to."""
+    if not program.mutations:
+        return {}
     targets = dict(program.mutations)
     analysis = Analysis(program)
-    buffers = program.buffers()
+    buffers = analysis.buffers
     positions = _positions(program)
     stores = _lone_stores(program, works)
     targets |= dict(stores.values())
