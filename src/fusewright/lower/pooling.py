@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import cache
 from itertools import product as choices
 from typing import Any
 
@@ -152,6 +153,7 @@ def max_pool(
     strides = contiguous_strides(extents)
     dtype = _place_type(extents)
 
+    @cache  # both results are made of it, at the same position
     def chosen(at: Position) -> tuple[Scalar, Scalar]:
         """The largest element of a window, and how far behind its first one it lies."""
         best = offset = None
