@@ -153,16 +153,7 @@ def _joined(
 def _behind_kernels(lines: Sequence[Line], new: Iterable[DefineKernel]) -> list[Line]:
     """`lines` with new kernels behind the others."""
     last = max(number for number, line in enumerate(lines) if isinstance(line, DefineKernel))
-    return [*lines[: last + 1], *dict.fromkeys(new), *lines[last + 1 :]]
-
-
-def _freed(line: Line) -> str | None:
-    match line:
-        case Free(name=name):
-            return name
-        case FreeIfNotReused(buffer=buffer):
-            return buffer.name
-    return None
+    return [*lines[: last + 1], *new, *lines[last + 1 :]]
 
 
 class _Search:
@@ -194,14 +185,13 @@ class _Search:
         """Frees that wait, by the last launch of the batches that use what they free."""
         waiting: dict[int, list[int]] = {}
         for number, line in enumerate(lines):
-            name = _freed(line)
-            if name is None:
+            if not isinstance(line, Free | FreeIfNotReused):
                 continue
+            owner = self._owner(line.name)
             ends = [
                 batch.members[-1]
                 for batch in batches
-                if batch.members[0] < number < batch.members[-1]
-                and batch.conflicts((), [self._owner(name)])
+                if batch.members[0] < number < batch.members[-1] and batch.conflicts((), [owner])
             ]
             if ends:
                 waiting.setdefault(max(ends), []).append(number)
