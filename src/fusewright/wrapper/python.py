@@ -299,7 +299,7 @@ class _PythonEmitter(LineEmitter):
         if layout.decides_strides:
             self.layouts[name] = (layout.size, layout.stride)
 
-    def allocate(self, line: Allocate) -> None:
+    def allocate(self, line: Allocate | Arena) -> None:
         layout = line.buffer.layout
         self.owned.add(line.buffer.name)
         self.layouts[line.buffer.name] = (layout.size, layout.stride)
@@ -309,8 +309,7 @@ class _PythonEmitter(LineEmitter):
         self.allocates = True
         self.allocates_nothing |= layout.device == "meta"
 
-    def allocate_arena(self, line: Arena) -> None:
-        self.allocate(Allocate(buffer=line.buffer))
+    allocate_arena = allocate
 
     def place_in_arena(self, line: Place) -> None:
         layout, name = line.buffer.layout, _identifier(line.buffer.name)
