@@ -67,11 +67,7 @@ static bool run_block(Call *outer, int64_t index, const Slot *arguments, AtenTen
 static void give_results(Call *call, const int64_t *slots, AtenTensorHandle *results, int64_t count)
 {
     for (int64_t i = 0; i < count; i++) {
-        if (slots[i] == NOTHING) {
-            torch.delete_tensor(results[i]);
-        } else {
-            package_set_slot(call, slots[i], results[i]);
-        }
+        package_give_result(call, slots[i], results[i]);
         results[i] = NULL;
     }
 }

@@ -43,6 +43,15 @@ void package_set_slot(Call *call, int64_t place, AtenTensorHandle tensor)
     call->slots[place].tensor = tensor;
 }
 
+void package_give_result(Call *call, int64_t place, AtenTensorHandle tensor)
+{
+    if (place == NOTHING) {
+        torch.delete_tensor(tensor);
+    } else {
+        package_set_slot(call, place, tensor);
+    }
+}
+
 AtenTensorHandle package_tensor_at(const Call *call, int64_t place)
 {
     return place >= 0 ? call->slots[place].tensor : call->package->weights[~place];
@@ -515,12 +524,7 @@ static bool op_dispatch(Call *call, const int64_t *operands)
         return package_refuse(call, "%s.%s failed", operation->name, operation->overload);
     }
     for (int64_t i = 0; i < results; i++) {
-        AtenTensorHandle tensor = (AtenTensorHandle)(uintptr_t)stack[i];
-        if (operands[2 + i] == NOTHING) {
-            torch.delete_tensor(tensor);
-        } else {
-            package_set_slot(call, operands[2 + i], tensor);
-        }
+        package_give_result(call, operands[2 + i], (AtenTensorHandle)(uintptr_t)stack[i]);
     }
     return true;
 }

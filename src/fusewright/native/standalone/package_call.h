@@ -40,6 +40,9 @@ AtenTensorHandle package_tensor_at(const Call *call, int64_t place);
 /* Let a slot own a tensor, or NULL, in place of what it has. */
 void package_set_slot(Call *call, int64_t place, AtenTensorHandle tensor);
 
+/* Let a slot own a result; delete it where the slot is NOTHING. */
+void package_give_result(Call *call, int64_t place, AtenTensorHandle tensor);
+
 /* Conditions and loops, which run blocks. */
 bool package_branch(Call *call, const int64_t *operands);
 bool package_while_loop(Call *call, const int64_t *operands);
