@@ -5,7 +5,7 @@ objects: on tensors in slots and on numbers, and with all arguments of an operat
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, Final
 
@@ -192,11 +192,12 @@ class PlanTranslator:
         self.blocks.append(self._now)
         operations = plan["operations"]
         for place, (kind, _, operands) in enumerate(operations):
-            self._operation(kind, list(operands), operations[place + 1 :])
+            following = (operations[later] for later in range(place + 1, len(operations)))
+            self._operation(kind, list(operands), following)
         self._now = outer
         return number
 
-    def _operation(self, kind: str, operands: list[Any], following: Any) -> None:
+    def _operation(self, kind: str, operands: list[Any], following: Iterator[Any]) -> None:
         """Translate an operation, with those that follow it."""
         match kind:
             case "list" | "tuple":
@@ -240,7 +241,7 @@ class PlanTranslator:
 
     # Conditions and loops -------------------------------------------------------------------------
 
-    def _runtime(self, operands: Sequence[int], following: Sequence[Any]) -> None:
+    def _runtime(self, operands: Sequence[int], following: Iterator[Any]) -> None:
         """A call of a function of ours."""
         result, function, count, *rest = operands
         _, name = self._row(function)
@@ -252,7 +253,9 @@ class PlanTranslator:
         else:
             self._loop(name, result, rest[:count], following)
 
-    def _loop(self, name: str, result: int, places: Sequence[int], following: Any) -> None:
+    def _loop(
+        self, name: str, result: int, places: Sequence[int], following: Iterator[Any]
+    ) -> None:
         stacked: Sequence[int] = ()
         match name, places:
             case "while_loop", [condition, body, listed, *numbers]:
@@ -319,7 +322,7 @@ class PlanTranslator:
         """The value of a literal."""
         return rebuild(self._row(place)[1], ())
 
-    def _unpacked(self, result: int | None, following: Sequence[Any]) -> list[int]:
+    def _unpacked(self, result: int | None, following: Iterator[Any]) -> list[int]:
         """The slots of the results of a call, which a following operation takes apart: they are
         filled at once.
         """
@@ -391,7 +394,7 @@ class PlanTranslator:
 
     # Calls of operators ---------------------------------------------------------------------------
 
-    def _call(self, kind: str, operands: list[Any], following: Any) -> None:
+    def _call(self, kind: str, operands: list[Any], following: Iterator[Any]) -> None:
         if kind == "dispatch":
             function, _, _, _, count, *rest = operands
             results = [NOTHING if slot is None else slot for slot in rest[count + 2 :]]
@@ -445,7 +448,7 @@ class PlanTranslator:
             self.operators.append(operator)
         return self.operators.index(operator)
 
-    def _results(self, overload: Any, result: int | None, following: Sequence[Any]) -> list[int]:
+    def _results(self, overload: Any, result: int | None, following: Iterator[Any]) -> list[int]:
         returns = operator_returns(overload)
         if any(str(result.type) != "Tensor" for result in returns):
             raise NotStandalone(f"{overload} returns what is no tensor")
