@@ -78,7 +78,8 @@ def main() -> None:
         record = compilation.compiled.record
         console.print(_stage_table(compilation, record))
         console.print(_kernel_table(record))
-        console.print(_extern_table(record))
+        if record.extern_calls:
+            console.print(_extern_table(record))
     console.print(_comparison(first_calls, samples))
     error = relative_error(outputs[OURS], outputs[EAGER])
     console.print(f"relative error against eager: {error:.1e}")
