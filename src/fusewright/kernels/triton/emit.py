@@ -23,6 +23,7 @@ from fusewright.ir.dtype import DType
 from fusewright.ir.group import Accumulate, Action, Group, Reduce, ScanStore, Store, action_roots
 from fusewright.ir.index import Index, RealSymbol, Symbol, integer
 from fusewright.ir.kernel import KernelArgument, TritonFacts
+from fusewright.ir.proof import is_nonnegative
 from fusewright.ir.value import Constant, Load, Masked, Value, postorder
 from fusewright.kernels.triton.axis_form import AxisStage, axis_stages
 from fusewright.kernels.triton.operations import POINTERS, TYPES, constant_text
@@ -250,14 +251,19 @@ class KernelWriter:
         if not stage.actions:
             return
         along = [value for value in order if axis in self.values.axes_of(value)]
-        self.values.write(value for value in order if axis not in self.values.axes_of(value))
+        across = [value for value in order if axis not in self.values.axes_of(value)]
+        count = self.values.index(axis.extent)
+        # Where there are no rows, nothing that the rows share need be in memory.
+        may_be_empty = not is_nonnegative(axis.extent - 1)
+        self.values.condition = f"{count} > 0" if may_be_empty else ""
+        self.values.write(across)
+        self.values.condition = ""
         reductions = [action for action in stage.actions if isinstance(action, Reduce)]
         for reduce in reductions:
             self.start(reduce, axis)
         scans = [action for action in stage.actions if isinstance(action, ScanStore)]
         for scan in scans:
             self.body.add(f"{scan.buffer}_carry = {scan_start(scan, self.shape(None))}")
-        count = self.values.index(axis.extent)
         self.body.add(f"for start in range(0, {count}, {axis.block_name}):")
         self.body.depth += 1
         self.body.add(self.offset(axis, "start + "))
@@ -270,7 +276,7 @@ class KernelWriter:
             else:
                 self.action(action, axis)
         self.body.depth -= 1
-        self.values.forget(along)
+        self.values.forget(order if may_be_empty else along)
         for reduce in reductions:
             self.finish(reduce)
 

@@ -77,6 +77,9 @@ class Writer:
         self.policies: dict[int, str] = {}
         """How long caches keep what is loaded, where that is not left to them, by the load's id."""
 
+        self.condition = ""
+        """When memory is touched at all by what is written now; "": always."""
+
         self.guards: dict[int, Guards] = {}
         self.varying: dict[int, frozenset[TileAxis]] = {}
         self.plain_indices: set[int] = set()
@@ -135,7 +138,10 @@ class Writer:
         """The condition under which memory is touched: within the axes, and where guards hold."""
         ordered = sorted(axes, key=lambda axis: axis.position)
         parts = [f"{axis.name}mask" for axis in ordered if axis.is_masked]
-        return " & ".join([*parts, *(self.names[id(guard)] for guard in guards)])
+        parts += [self.names[id(guard)] for guard in guards]
+        if not self.condition:
+            return " & ".join(parts)
+        return " & ".join([*parts, f"({self.condition})"]) if parts else self.condition
 
     # Values ---------------------------------------------------------------------------------------
 
@@ -187,10 +193,14 @@ class Writer:
                 raise AssertionError(f"{type(value).__name__} needs no expression")
 
     def cast(self, argument: Value, dtype: DType) -> str:
-        """A value in another type; in a half type by way of f32, as eager has it."""
+        """A value in another type; in a half type by way of f32, and of a float in an unsigned one
+        by way of i64, which negative numbers wrap around, as eager has it.
+        """
         operand = self.operand(argument)
         if dtype is DType.BOOL:
             return f"{operand} != 0"
+        if dtype is DType.U8 and argument.dtype.is_float:
+            operand = f"{operand}.to({TYPES[DType.I64]})"
         if dtype is not dtype.compute and argument.dtype not in (dtype, dtype.compute):
             operand = f"{operand}.to({TYPES[dtype.compute]})"
         return f"{operand}.to({TYPES[dtype]})"
