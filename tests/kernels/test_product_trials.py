@@ -29,6 +29,7 @@ fusewright.register_backend(
             name=NAME,
             candidates=lambda *arguments: triton.candidates(*arguments)[:2],
             products=triton.PRODUCT_TYPES,
+            product_forms=triton.PRODUCT_FORMS,
         )
     ),
     name=NAME,
@@ -110,7 +111,7 @@ def test_what_was_tried_is_not_tried_again(plant: Callable[[bool], Planted]) -> 
     planted = plant(True)
     tuned()
     asked = planted.calls, planted.kernels
-    assert asked[0] == 3
+    assert asked[0] == 6  # Each twice, since it replaces the rule's answer.
     tuned()
     assert (planted.calls, planted.kernels) == asked
 
@@ -120,14 +121,14 @@ def test_the_library_is_tried_anew_where_it_may_round_factors(
 ) -> None:
     planted = plant(True)
     tuned()
-    assert planted.calls == 3
+    assert planted.calls == 6
     matmul: Any = torch.backends.mkldnn.matmul
     matmul.fp32_precision = "tf32"
     try:
         tuned()
     finally:
         matmul.fp32_precision = "none"
-    assert planted.calls == 6
+    assert planted.calls == 12
 
 
 def test_symbolic_sizes(plant: Callable[[bool], Planted]) -> None:
@@ -142,7 +143,90 @@ def test_products_in_triton(plant: Callable[[bool], Planted], library_is_fast: b
     plant(library_is_fast)
     graph, tuning = tuned(NAME)
     assert graph.library_calls == (3 if library_is_fast else 0)
-    assert {trial.candidates for trial in tuning.trials[:3]} == {("the library", "kernels")}
+    assert {trial.candidates[:2] for trial in tuning.trials[:3]} == {("the library", "kernels")}
+
+
+COMPUTES, ALONE = "kernels that compute their operands", "kernels of the product alone"
+
+
+class ByTensors:
+    """A timer for which a kernel takes as long as is said for so many tensors, and a library call
+    ever so long.
+    """
+
+    def __init__(self, **seconds: float) -> None:
+        self.seconds = seconds
+
+    def __call__(self, alternatives: Sequence[Alternative], device: torch.device) -> list[float]:
+        for alternative in alternatives:
+            alternative()
+        first = alternatives[0]
+        if not isinstance(first, partial):
+            return [100.0]
+        tensors = sum(isinstance(value, Tensor) for value in first.args)
+        return [self.seconds[f"of_{tensors}"]] * len(alternatives)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_product_that_computes_its_operands(
+    plant: Callable[[bool], Planted], monkeypatch: pytest.MonkeyPatch, dynamic: bool
+) -> None:
+    """The activation, and the heads put side by side, are in the product's kernel; the sums of rows
+    are not, nor what the program returns.
+    """
+
+    def layer(x: Tensor, w: Tensor, rows: Tensor, v: Tensor) -> tuple[Tensor, ...]:
+        heads = torch.tanh(x).transpose(1, 2).reshape(-1, 32)
+        scaled = rows * rows.square().mean(-1, keepdim=True).rsqrt()
+        kept = rows + 1
+        return (heads @ w) * 2, scaled @ v, kept @ v, kept
+
+    monkeypatch.setattr(trials, "TIMER", ByTensors(of_2=1.0, of_3=1.0, of_4=0.5))
+    inputs = [torch.randn(size) for size in ((3, 2, 10, 16), (32, 24), (30, 32), (32, 40))]
+    options = {"strict": True, "verify": True, "tune": True}
+    explained = fusewright.explain(layer, backend=NAME, options=options, dynamic=dynamic)
+    explanation = explained(*inputs)
+    torch.testing.assert_close(explanation.result, layer(*inputs), rtol=1e-4, atol=1e-5)
+    trials_of_products = [t for t in explanation.tuning.trials if t.kind == "product"]
+    assert [t.candidates[t.decision.winner] for t in trials_of_products] == [COMPUTES, COMPUTES]
+    (graph,) = explanation.graphs
+    assert graph.library_calls == 0
+    # The product of heads; mean squares and `kept`; the product of scaled rows; that of `kept`.
+    assert graph.launches == 4
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_a_product_alone(plant: Callable[[bool], Planted], monkeypatch: pytest.MonkeyPatch) -> None:
+    def layer(x: Tensor, w: Tensor, y: Tensor) -> Tensor:
+        return torch.tanh(x @ w) + y
+
+    monkeypatch.setattr(trials, "TIMER", ByTensors(of_3=1.0, of_4=9.0))
+    inputs = torch.randn(20, 16), torch.randn(16, 24), torch.randn(20, 24)
+    options = {"strict": True, "verify": True, "tune": True}
+    explanation = fusewright.explain(layer, backend=NAME, options=options)(*inputs)
+    torch.testing.assert_close(explanation.result, layer(*inputs), rtol=1e-4, atol=1e-5)
+    trial = explanation.tuning.trials[0]
+    assert trial.candidates == ("the library", "kernels", ALONE)
+    assert trial.candidates[trial.decision.winner] == ALONE
+    (graph,) = explanation.graphs
+    assert (graph.library_calls, graph.launches) == (0, 2)
+
+
+def test_an_answer_has_to_be_faster_twice(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A library that was fast by chance, and is not when it is asked again, replaces no kernel."""
+    monkeypatch.setenv("FUSEWRIGHT_CACHE_DIR", str(tmp_path))
+    calls = iter([0.1] * 3)
+
+    def timer(alternatives: Sequence[Alternative], device: torch.device) -> list[float]:
+        if isinstance(alternatives[0], partial):
+            return [1.0] * len(alternatives)
+        return [next(calls, 100.0)]
+
+    monkeypatch.setattr(trials, "TIMER", timer)
+    graph, tuning = tuned()
+    assert graph.library_calls == 0
+    assert [trial.decision.winner for trial in tuning.trials[:3]] == [0, 0, 0]
 
 
 def test_words(plant: Callable[[bool], Planted]) -> None:

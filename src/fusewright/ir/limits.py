@@ -29,6 +29,24 @@ class ProductSizes:
 
 
 @record(kw_only=True)
+class ProductForm:
+    """What a kernel does beside the matrix product that it computes."""
+
+    computes_operands: bool = False
+    """Whether it computes what it multiplies for each of its tiles anew, where nobody else reads
+    that.
+    """
+
+    has_followers: bool = True
+    """Whether what is computed of its results, point by point, fuses with it. Bias and rounding
+    always do.
+    """
+
+
+PLAIN_PRODUCT = ProductForm()
+
+
+@record(kw_only=True)
 class AttentionSizes:
     """The size of an attention: `batches` (batches times heads) times rows of scores of as many
     positions, each a product of two vectors.
@@ -48,6 +66,10 @@ class AttentionSizes:
 
 def _never(sizes: ProductSizes | AttentionSizes) -> bool:
     return False
+
+
+def _plain(sizes: ProductSizes) -> ProductForm:
+    return PLAIN_PRODUCT
 
 
 FEW_ROWS_OF_CPU = 16
@@ -114,6 +136,9 @@ class Limits:
 
     multiplies: Callable[[ProductSizes], bool] = _never
     """Whether kernels compute a matrix product faster than the device's library does."""
+
+    product_form: Callable[[ProductSizes], ProductForm] = _plain
+    """What those kernels do beside."""
 
     attends: Callable[[AttentionSizes], bool] = _never
     """Whether kernels compute an attention whose scores lie in memory faster than the device's

@@ -132,7 +132,7 @@ RANDOM_COST = 40
 
 REDUCTION_KINDS: dict[str, str] = {
     "sum": "sum; 0 for nothing",
-    "dot": "sum of a product of two loads, as in a matrix product; 0 for nothing",
+    "dot": "sum of a product of two operands, as in a matrix product; 0 for nothing",
     "prod": "product; 1 for nothing",
     "max": "greatest, NaN if any is; needs at least one element",
     "min": "smallest, NaN if any is; needs at least one element",

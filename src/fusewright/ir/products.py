@@ -16,14 +16,15 @@ group addmm_gelu [i0<256, i1<3072]
     …
     store y[3072*i0 + i1] = t9
 ```
+An operand is a load, or what its kernel computes of loads, such as a cast or an activation.
 """
 
 from __future__ import annotations
 
 from fusewright.ir.dtype import DType
 from fusewright.ir.group import Group, Reduce, Stage, Store
-from fusewright.ir.index import LoopSymbol
-from fusewright.ir.value import Apply, Cast, Load, Value
+from fusewright.ir.index import LoopSymbol, Symbol
+from fusewright.ir.value import Apply, Cast, IndexValue, Indirect, Load, Random, Value, postorder
 from fusewright.records import record
 
 DOT = "dot"
@@ -35,10 +36,10 @@ class MatrixProduct:
     """A group that computes one matrix product, and stores what follows from it point by point."""
 
     left: Value
-    """A load, or a cast of one. Moves along `rows`, `depth` and `batches`."""
+    """Moves along `rows`, `depth` and `batches`."""
 
     right: Value
-    """A load, or a cast of one. Moves along `columns`, `depth` and `batches`."""
+    """Moves along `columns`, `depth` and `batches`."""
 
     dtype: DType
     """The type in which products are added up."""
@@ -63,12 +64,40 @@ class MatrixProduct:
     epilogue: tuple[Stage, ...]
     """The stages behind the product: stores at its points."""
 
+    @property
+    def loads_operands(self) -> bool:
+        """Whether both operands are loads, or casts of them, and nothing else is computed."""
+        return is_loaded(self.left) and is_loaded(self.right)
+
 
 def load_of(operand: Value) -> Load:
     """The load that an operand of a product is, or is a cast of."""
     load = operand.argument if isinstance(operand, Cast) else operand
     assert isinstance(load, Load)
     return load
+
+
+def is_loaded(operand: Value) -> bool:
+    """Whether an operand of a product is a load, or a cast of one."""
+    return isinstance(operand.argument if isinstance(operand, Cast) else operand, Load)
+
+
+def is_operand(value: Value) -> bool:
+    """Whether a value is made from memory, at places that follow from the loops."""
+    nodes = [*postorder((value,))]
+    return any(isinstance(node, Load) for node in nodes) and not any(
+        isinstance(node, Indirect) for node in nodes
+    )
+
+
+def factor_of(operand: Value) -> Value:
+    """An operand of a product before it is cast to the type in which products are added up: what
+    instructions for half types multiply.
+    """
+    match operand:
+        case Cast(argument=argument, dtype=dtype) if argument.dtype.compute is dtype:
+            return argument
+    return operand
 
 
 def matrix_product(group: Group) -> MatrixProduct | None:
@@ -88,7 +117,7 @@ def matrix_product(group: Group) -> MatrixProduct | None:
     factors = _factors(action.value)
     if factors is None:
         return None
-    along = [load_of(factor).index.free() for factor in factors]
+    along = [_symbols(factor) for factor in factors]
     own = [[s for s in group.outer if s in along[k] and s not in along[1 - k]] for k in (0, 1)]
     columns = _columns(group, own)
     if columns is None or any(s not in along[0] | along[1] for s in group.outer):
@@ -112,17 +141,28 @@ def _only_stores(stage: Stage) -> bool:
     return all(isinstance(action, Store) for action in stage.actions)
 
 
+def product_of_loads(group: Group) -> MatrixProduct | None:
+    """The product that a group is, where it computes nothing of its operands."""
+    product = matrix_product(group)
+    return product if product is not None and product.loads_operands else None
+
+
 def _factors(value: Value) -> tuple[Value, Value] | None:
-    """The two loads of which `value` is the product, each maybe cast."""
+    """The two operands of which `value` is the product."""
     match value:
-        case Apply(operation="mul", arguments=(left, right)) if _is_operand(left):
-            return (left, right) if _is_operand(right) else None
+        case Apply(operation="mul", arguments=(left, right)) if is_operand(left):
+            return (left, right) if is_operand(right) else None
     return None
 
 
-def _is_operand(value: Value) -> bool:
-    load = value.argument if isinstance(value, Cast) else value
-    return isinstance(load, Load) and not load.indirect
+def _symbols(value: Value) -> set[Symbol]:
+    """The symbols that a value varies with."""
+    symbols: set[Symbol] = set()
+    for node in postorder((value,)):
+        match node:
+            case Load(index=index) | IndexValue(index=index) | Random(position=index):
+                symbols |= index.free()
+    return symbols
 
 
 def _columns(group: Group, own: list[list[LoopSymbol]]) -> LoopSymbol | None:

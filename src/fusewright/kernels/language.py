@@ -8,7 +8,7 @@ from fusewright.ir.dtype import DType
 from fusewright.ir.group import Group
 from fusewright.ir.index import Index, Symbol
 from fusewright.ir.kernel import CpuFacts, KernelFacts
-from fusewright.ir.limits import PLAIN, Limits
+from fusewright.ir.limits import PLAIN, PLAIN_PRODUCT, Limits, ProductForm
 from fusewright.ir.program import Buffer
 from fusewright.kernels.analysis import SizeHints
 from fusewright.records import record
@@ -91,6 +91,9 @@ class KernelLanguage:
     """The types of matrix products that there are kernels for, whether or not they are faster than
     the library.
     """
+
+    product_forms: tuple[ProductForm, ...] = (PLAIN_PRODUCT,)
+    """What those kernels may do beside."""
 
     ways: Callable[[Group, SizeHints], Sequence[Implementation]] = one_way
     """The ways to do the work of a group under canonical names, of which `write` is the first,

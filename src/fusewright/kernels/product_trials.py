@@ -1,9 +1,10 @@
 """Which matrix products are kernels and which are library calls, found out by trials.
 
-A kernel's gain is not its own alone: bias, activation and residual go with it, and a pass over
-memory is saved. So whole schedules are compared. A program is scheduled with the products of some
-size left to the library, and with kernels for them; the two differ in some groups and calls, each
-of which is tried by itself, on arguments of its own, and what these take together decides. The
+A kernel's gain is not its own alone: bias, activation and residual go with it, what its operands
+are made from may too, and passes over memory are saved; or it is faster with less to do. So whole
+schedules are compared. A program is scheduled with the products of some size left to the library,
+and with kernels for them in each form that the language has; these differ in some groups and calls,
+each of which is tried by itself, on arguments of its own, and what they take together decides. The
 sizes of products are gone through one after the other, the largest first.
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from math import inf
 from typing import Any, Final
 
 import torch
@@ -18,7 +20,7 @@ import torch
 from fusewright import torch_compat
 from fusewright.ir.canonical import canonical_names, structural_key
 from fusewright.ir.group import Group, Schedule
-from fusewright.ir.limits import Limits, LimitsOf, ProductSizes
+from fusewright.ir.limits import PLAIN_PRODUCT, Limits, LimitsOf, ProductForm, ProductSizes
 from fusewright.ir.program import (
     Buffer,
     BufferReference,
@@ -34,15 +36,24 @@ from fusewright.kernels.targets import Languages
 from fusewright.kernels.tuning import Tuner
 from fusewright.records import replace
 from fusewright.runtime import trials
-from fusewright.runtime.choices import Decision, keep_decision, known_decision
-from fusewright.runtime.trials import GAIN, Tuned
+from fusewright.runtime.choices import keep_decision, known_decision
+from fusewright.runtime.trials import GAIN, Tuned, decided
 
 Reschedule = Callable[[LimitsOf], Schedule]
 """Schedules the program anew, with limits that say which products are kernels."""
 
 LIBRARY: Final = "the library"
 
-ANSWERS: Final = (LIBRARY, "kernels")
+WORDS: Final[Mapping[ProductForm | None, str]] = {
+    None: LIBRARY,
+    PLAIN_PRODUCT: "kernels",
+    ProductForm(computes_operands=True): "kernels that compute their operands",
+    ProductForm(has_followers=False): "kernels of the product alone",
+}
+"""The answers to how a product is computed, in words."""
+
+Answer = tuple[ProductForm | None, Schedule]
+"""How kernels compute a product, if they do; and the schedule where they do so."""
 
 
 def limits_by_trials(
@@ -59,8 +70,11 @@ class _Search:
     def __init__(self, languages: Languages, tuner: Tuner, reschedule: Reschedule) -> None:
         self.languages = languages
         self.reschedule = reschedule
-        self.decisions: dict[ProductSizes, bool] = {}
-        """Whether kernels compute a product, by its sizes; in order of first use."""
+        self.decisions: dict[ProductSizes, ProductForm | None] = {}
+        """How kernels compute a product, if they do, by its sizes; in order of first use."""
+
+        self.forms: dict[ProductSizes, tuple[ProductForm | None, ...]] = {}
+        """The possible decisions."""
 
         self.times = _Times(languages, tuner)
         self.tuner = tuner
@@ -69,56 +83,84 @@ class _Search:
         """Go through all products that there are kernels for."""
         schedule = self.reschedule(self.limits_of)
         products = sorted(self.decisions, key=_operations, reverse=True)
-        others = {product: self._with_other_answer(product) for product in products}
-        self.times.try_together(schedule, list(others.values()))
+        others = {product: self._others(schedule, product) for product in products}
+        self.times.try_together(schedule, [other for own in others.values() for _, other in own])
         for product in products:
-            other = others.get(product) or self._with_other_answer(product)
-            seconds = self.times.of_differences(schedule, other)
-            if seconds is None:
-                continue
-            by_rule = self.decisions[product]
-            if seconds[1] < (1 - GAIN) * seconds[0]:
-                self.decisions[product] = not by_rule
-                schedule = other
+            answers = others.get(product)
+            if answers is None:
+                answers = self._others(schedule, product)
+                self.times.try_together(schedule, [other for _, other in answers])
+            winner = self._decide(product, schedule, answers)
+            if winner:
+                self.decisions[product], schedule = answers[winner - 1]
                 others = {}  # They have the rule's answer to this one.
-            self.tuner.products.append(self._told(product, by_rule, seconds))
         return self.limits_of
 
-    def _with_other_answer(self, product: ProductSizes) -> Schedule:
-        """The schedule where the decision about one product is the other one."""
+    def _others(self, schedule: Schedule, product: ProductSizes) -> list[Answer]:
+        """The other answers to how a product is computed that give another schedule."""
         before = self.decisions[product]
-        self.decisions[product] = not before
-        try:
-            return self.reschedule(self.limits_of)
-        finally:
-            self.decisions[product] = before
+        known = [self.times.count(schedule)[0]]
+        answers: list[Answer] = []
+        for form in self.forms[product]:
+            if form == before:
+                continue
+            self.decisions[product] = form
+            try:
+                other = self.reschedule(self.limits_of)
+            finally:
+                self.decisions[product] = before
+            counts = self.times.count(other)[0]
+            if counts not in known:
+                known.append(counts)
+                answers.append((form, other))
+        return answers
+
+    def _decide(self, product: ProductSizes, schedule: Schedule, answers: Sequence[Answer]) -> int:
+        """The answer to take: 0 is the rule's. Another one has to be faster twice: it is the best
+        of several, of parts that were timed one by one.
+        """
+        schedules = [schedule, *(other for _, other in answers)]
+        seconds = self.times.of_differences(schedules)
+        if seconds[0] is None or not any(seconds):
+            return 0
+        decision = decided([inf if number is None else number for number in seconds])
+        if decision.winner:
+            pair = [schedule, schedules[decision.winner]]
+            first, second = self.times.of_differences(pair, turn=1)
+            if first is None or second is None or second >= (1 - GAIN) * first:
+                decision = replace(decision, winner=0)
+        forms = (self.decisions[product], *(form for form, _ in answers))
+        self.tuner.products.append(
+            Tuned(
+                kind="product",
+                kernel=_words(product),
+                candidates=tuple(WORDS[form] for form in forms),
+                decision=decision,
+                was_kept=False,
+                argument_bytes=0,
+                untried_because="",
+            )
+        )
+        return decision.winner
 
     def limits_of(self, device: str) -> Limits:
         """The limits of a device under today's decisions; products not met before are left to the
         rule.
         """
         limits = self.languages.limits_of(device)
+        language = self.languages.of(device)
 
-        def multiplies(product: ProductSizes) -> bool:
-            by_rule = limits.multiplies(product)
-            if product.dtype not in self.languages.of(device).products:
+        def form_of(product: ProductSizes) -> ProductForm | None:
+            by_rule = limits.product_form(product) if limits.multiplies(product) else None
+            if product.dtype not in language.products:
                 return by_rule
+            self.forms.setdefault(product, (None, *language.product_forms))
             return self.decisions.setdefault(product, by_rule)
 
-        return replace(limits, multiplies=multiplies)
-
-    def _told(self, product: ProductSizes, before: bool, seconds: tuple[float, float]) -> Tuned:
-        """The trial, for reports: the rule's answer is the first."""
-        answers = (ANSWERS[before], ANSWERS[not before])
-        won = self.decisions[product] != before
-        return Tuned(
-            kind="product",
-            kernel=_words(product),
-            candidates=answers,
-            decision=Decision(winner=int(won), seconds=seconds),
-            was_kept=False,
-            argument_bytes=0,
-            untried_because="",
+        return replace(
+            limits,
+            multiplies=lambda product: form_of(product) is not None,
+            product_form=lambda product: form_of(product) or PLAIN_PRODUCT,
         )
 
 
@@ -133,42 +175,54 @@ def _words(product: ProductSizes) -> str:
 
 
 class _Times:
-    """The times of what schedules consist of, each tried once."""
+    """The times of what schedules consist of, each tried once a turn."""
 
     def __init__(self, languages: Languages, tuner: Tuner) -> None:
         self.languages = languages
         self.tuner = tuner
-        self.known: dict[str, float | None] = {}
-        """By group or call; None where it cannot be tried."""
+        self.known: dict[tuple[str, int], float | None] = {}
+        """By group or call, and turn; None where it cannot be tried."""
 
     def try_together(self, schedule: Schedule, others: Sequence[Schedule]) -> None:
         """Try the groups in which some schedules differ from one, whose candidates are compiled
         together.
         """
-        counts, parts = self._count(schedule)
+        counts, parts = self.count(schedule)
         differing: dict[str, Group] = {}
         for other in others:
-            own_counts, own_parts = self._count(other)
+            own_counts, own_parts = self.count(other)
             keys = [*(counts - own_counts), *(own_counts - counts)]
             all_parts = {**own_parts, **parts}
             differing |= {key: part for key in keys if isinstance(part := all_parts[key], Group)}
         self.tuner.trials([self._candidates(group) for group in differing.values()], always=True)
 
-    def of_differences(self, one: Schedule, other: Schedule) -> tuple[float, float] | None:
-        """The seconds of what only one schedule has, and of what only the other has. None: nothing
-        differs, or something cannot be tried.
+    def of_differences(self, schedules: Sequence[Schedule], turn: int = 0) -> list[float | None]:
+        """The seconds of each schedule, without what all have in common. None: something that is
+        not in the first, or is only there, cannot be tried.
         """
-        counts = [self._count(schedule) for schedule in (one, other)]
-        totals = []
-        for own, others in (counts, reversed(counts)):
-            seconds = [self._seconds(part, own[1]) for part in (own[0] - others[0]).elements()]
-            known = [number for number in seconds if number is not None]
-            if len(known) < len(seconds):
-                return None
-            totals.append(sum(known))
-        return None if not any(totals) else (totals[0], totals[1])
+        counted = [self.count(schedule) for schedule in schedules]
+        first = counted[0][0]
+        parts = {key: part for _, own in counted for key, part in own.items()}
 
-    def _count(self, schedule: Schedule) -> tuple[Counter[str], Mapping[str, Any]]:
+        def seconds(counts: Counter[str]) -> float | None:
+            own = [self._seconds(part, parts, turn) for part in counts.elements()]
+            known = [number for number in own if number is not None]
+            return sum(known) if len(known) == len(own) else None
+
+        can_be_tried = [
+            seconds(first - counts) is not None and seconds(counts - first) is not None
+            for counts, _ in counted
+        ]
+        tried = [own for (own, _), can in zip(counted, can_be_tried, strict=True) if can]
+        common = tried[0]
+        for counts in tried[1:]:
+            common = common & counts
+        return [
+            seconds(counts - common) if can else None
+            for (counts, _), can in zip(counted, can_be_tried, strict=True)
+        ]
+
+    def count(self, schedule: Schedule) -> tuple[Counter[str], Mapping[str, Any]]:
         """How often a schedule has each group and call, and one of each."""
         counts: Counter[str] = Counter()
         parts: dict[str, Any] = {}
@@ -190,17 +244,23 @@ class _Times:
             counts[key] += 1
         return counts, parts
 
-    def _seconds(self, key: str, parts: Mapping[str, Any]) -> float | None:
-        if key not in self.known:
+    def _seconds(self, key: str, parts: Mapping[str, Any], turn: int) -> float | None:
+        if (key, turn) not in self.known:
             part = parts[key]
             if isinstance(part, Group):
-                self.known[key] = self._seconds_of_group(part)
+                self.known[key, turn] = self._seconds_of_group(part, turn)
             else:
-                self.known[key] = self._seconds_of_call(key, *part)
-        return self.known[key]
+                call, buffers = part
+                self.known[key, turn] = self._seconds_of_call(key, call, buffers, turn)
+        return self.known[key, turn]
 
-    def _seconds_of_group(self, group: Group) -> float | None:
-        (trial,) = self.tuner.trials([self._candidates(group)], always=True)
+    def _seconds_of_group(self, group: Group, turn: int) -> float | None:
+        """The time of a group's fastest kernel; in a later turn, of that one anew."""
+        among = self._candidates(group)
+        (trial,) = self.tuner.trials([among], always=True)
+        if turn and not trial.reason:
+            among = replace(among, candidates=(trial.winner,))
+            (trial,) = self.tuner.trials([among], always=True, turn=turn)
         if trial.reason or trial.decision is None:
             return None
         return trial.decision.seconds[trial.decision.winner]
@@ -212,7 +272,7 @@ class _Times:
         return candidates_of(group, names, key, language, self.languages.options)
 
     def _seconds_of_call(
-        self, key: str, call: CallOperator, buffers: Mapping[str, Buffer]
+        self, key: str, call: CallOperator, buffers: Mapping[str, Buffer], turn: int
     ) -> float | None:
         """The time of a library call on random arguments, whose results lie in memory that is there
         already if the operator takes such.
@@ -223,7 +283,8 @@ class _Times:
         device = torch.device(call.outputs[0].layout.device)
         hints = self.tuner.hints
         precision = torch_compat.states.matmul_precision(device.type)
-        kept = trials.trial_key(device, key, repr(hints), precision)
+        decides = repr((hints, turn) if turn else hints)
+        kept = trials.trial_key(device, key, decides, precision)
         known = known_decision(kept, (LIBRARY,))
         if known is not None:
             return known.seconds[0]

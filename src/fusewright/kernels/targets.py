@@ -74,6 +74,7 @@ def _triton(options: Options) -> KernelLanguage:
             triton.candidates, rounds=torch_compat.states.matmul_precision("cuda") == "tf32"
         ),
         products=triton.PRODUCT_TYPES,
+        product_forms=triton.PRODUCT_FORMS,
         ways=functools.partial(triton.ways, limits=limits) if has_choices else one_way,
         limits=limits,
     )

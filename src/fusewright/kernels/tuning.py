@@ -54,11 +54,14 @@ class Tuner:
         told = (trial.tuned() for trial in asked if len(trial.among.candidates) > 1)
         return [trial.winner for trial in asked], (*self.products, *told)
 
-    def trials(self, several: Sequence[CandidateSet], *, always: bool = False) -> list[Trial]:
+    def trials(
+        self, several: Sequence[CandidateSet], *, always: bool = False, turn: int = 0
+    ) -> list[Trial]:
         """The trials of the sets, done now where they were not yet. Kernels are compiled together,
-        and run one after the other. `always`: also where there is one candidate.
+        and run one after the other. `always`: also where there is one candidate. Trials of another
+        `turn` are other ones.
         """
-        asked = [Trial(among, self.hints, always=always) for among in several]
+        asked = [Trial(among, self.hints, always=always, turn=turn) for among in several]
         asked = [self._done.get(trial.key, trial) for trial in asked]
         unknown = [trial for trial in asked if trial.decision is None]
         functions = _load([trial.among for trial in unknown])
@@ -79,7 +82,7 @@ class Trial:
     """The trial of one structure; what an earlier one found may be known."""
 
     def __init__(
-        self, among: CandidateSet, hints: Mapping[str, int | float], *, always: bool
+        self, among: CandidateSet, hints: Mapping[str, int | float], *, always: bool, turn: int
     ) -> None:
         self.among = among
         self.key = ""
@@ -108,7 +111,8 @@ class Trial:
         sizes = tuple(self._arguments.sizes.values()), self._arguments.spans
         keys = (candidate.kernel.key for candidate in among.candidates)
         device = self._arguments.device
-        self.key = trials.trial_key(device, repr((sizes, self._work)), *keys)
+        decides = (sizes, self._work, turn) if turn else (sizes, self._work)
+        self.key = trials.trial_key(device, repr(decides), *keys)
         self.is_known()
 
     def is_known(self) -> bool:

@@ -44,6 +44,12 @@ class Analysis:
         self.plans: dict[object, object] = {}
         """Decisions about loops that passes remember, by what they depend on."""
 
+        self.products_that_compute: set[str] = set()
+        """Buffers of matrix products whose kernels compute their operands."""
+
+        self.stored_products: set[str] = set()
+        """Results of matrix products that nothing fuses with."""
+
         self.effects: dict[int, Effects] = {}
         """The effects of the program's library calls and copies, by their identity."""
 

@@ -208,7 +208,10 @@ def _try(graph: Graph, first: int, second: int) -> Alignment | str:
         first, second = second, first
     left, right = graph.nest(first), graph.nest(second)
     assert left is not None and right is not None
-    depends = any(name in right.loaded for name in left.written)
+    shared = [name for name in left.written if name in right.loaded]
+    depends = bool(shared)
+    if not left.analysis.stored_products.isdisjoint(shared):
+        return "its matrix product stores what it reads"
     if right.is_product:
         return "a matrix product begins its kernel"
     if left.is_product and (not depends or any(not p.is_store or p.inner for p in right.pieces)):

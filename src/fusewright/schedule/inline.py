@@ -16,15 +16,18 @@ value is inlined
 * into a single place that needs each element about once, whatever it costs; or more often, if it
   is stored only because it may raise;
 * into every place, where it costs little and reads no more bytes than it writes, or reads nothing
-  at all.
+  at all;
+* into matrix products whose kernels compute their operands (`Limits.product_form`), whatever it
+  costs, where nobody else reads it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from fusewright.ir.bounds import ALWAYS, Conditions, access_conditions
 from fusewright.ir.index import Index, Symbol, extent, integer
+from fusewright.ir.products import is_operand
 from fusewright.ir.value import Load, Value
 from fusewright.records import record
 from fusewright.schedule.analysis import Analysis
@@ -68,6 +71,7 @@ def inline(
     result = list(steps)
     uses = _uses(steps, kept, analysis)
     overwritten = _overwritten(steps, analysis)
+    products = {n for s in steps if isinstance(s, Nest) and s.is_product for n in s.written}
     inlined: dict[str, Nest] = {}
     for position, step in enumerate(steps):
         if not isinstance(step, Nest):
@@ -79,7 +83,7 @@ def inline(
             continue
         (write,) = piece.writes
         use = uses.get(write.buffer)
-        if use is None or why_not_inline(nest, position, use, overwritten) is not None:
+        if use is None or why_not_inline(nest, position, use, overwritten, products) is not None:
             continue
         inlined[write.buffer] = nest
         result[position] = None
@@ -87,22 +91,33 @@ def inline(
 
 
 def why_not_inline(
-    nest: Nest, position: int, use: Uses, overwritten: Mapping[str, Sequence[int]]
+    nest: Nest,
+    position: int,
+    use: Uses,
+    overwritten: Mapping[str, Sequence[int]],
+    products: Collection[str],
 ) -> str | None:
-    """The reason why a stored value stays where it is, or None."""
+    """The reason why a stored value stays where it is, or None. `products`: buffers that matrix
+    products write.
+    """
     (piece,) = nest.pieces
     analysis = nest.analysis
     if use.is_needed:
         return "it is needed in memory"
     if any(reader.device != nest.device for reader, _, _ in use.loads):
         return "another device is given its value"
-    if any(reader.is_product for reader, _, _ in use.loads):
-        return "a matrix product reads each element many times"
+    if piece.writes[0].buffer in analysis.stored_products:
+        return "its matrix product stores it"
+    into_products = any(reader.is_product for reader, _, _ in use.loads)
+    if into_products:
+        reason = _why_no_operand(nest, use, products)
+        if reason is not None:
+            return reason
     if len(analysis.nodes(piece.value)) > VALUE_LIMIT:
         return "its expression is large"
     if _would_hold_more(nest, piece, use):
         return "what it reads would be held beside a large sum"
-    reason = _too_expensive(nest, piece, use)
+    reason = None if into_products else _too_expensive(nest, piece, use)
     if reason is not None:
         return reason
     for name in nest.loaded:
@@ -113,14 +128,33 @@ def why_not_inline(
         _reads_all(user, reader, load, piece.writes[0].buffer) for user, reader, load in use.loads
     ):
         return "what it raises for would not all be computed"
-    for _, reader, load in use.loads:
-        places = _loops_at(nest, load, _conditions(reader, load))
-        if places is None:
-            return "its loops cannot be told from an element"
-        if not _checks_alike(nest, load, places):
-            return "an index into it is checked, and picks nothing of what it is computed from"
-        if sum(map(compounds, places.values())) > 2 * compounds(load.index):
-            return f"reading at {load.index} would need divisions"
+    reasons = (_why_not_at(nest, reader, load, into_products) for _, reader, load in use.loads)
+    return next((reason for reason in reasons if reason is not None), None)
+
+
+def _why_not_at(nest: Nest, reader: Piece, load: Load, may_divide: bool) -> str | None:
+    """The reason why a value cannot be computed where one load reads it, or None."""
+    places = _loops_at(nest, load, _conditions(reader, load))
+    if places is None:
+        return "its loops cannot be told from an element"
+    if not _checks_alike(nest, load, places):
+        return "an index into it is checked, and picks nothing of what it is computed from"
+    divides = sum(map(compounds, places.values())) > 2 * compounds(load.index)
+    if divides and not may_divide:
+        return f"reading at {load.index} would need divisions"
+    return None
+
+
+def _why_no_operand(nest: Nest, use: Uses, products: Collection[str]) -> str | None:
+    """The reason why a value that matrix products read is not computed in their kernels, or None:
+    they do so where `Limits.product_form` says it, and nobody else needs the value.
+    """
+    if not all(reader.computes_operands for reader, _, _ in use.loads):
+        return "a matrix product reads each element many times"
+    if not is_operand(nest.pieces[0].value):
+        return "a matrix product is of what lies in memory, and looks no places up"
+    if not nest.loaded.keys().isdisjoint(products):
+        return "it is computed where the product is that it follows from"
     return None
 
 

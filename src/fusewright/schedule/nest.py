@@ -185,6 +185,11 @@ class Nest:
         return any(piece.kind == DOT for piece in self.pieces)
 
     @cached_property
+    def computes_operands(self) -> bool:
+        """Whether it computes the operands of the matrix product that it is."""
+        return not self.written.keys().isdisjoint(self.analysis.products_that_compute)
+
+    @cached_property
     def symbols(self) -> frozenset[str]:
         """Names of all loops."""
         inner = (symbol.name for piece in self.pieces for symbol in piece.inner)

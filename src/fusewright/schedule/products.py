@@ -130,11 +130,21 @@ def _loops_of(statement: Statement, analysis: Analysis) -> tuple[ComputedBuffer,
         return ()
     read = OPERATORS.get(statement.operator)
     call = None if read is None else read(statement.arguments, analysis)
-    if call is None or not _is_worth_it(call, statement.outputs[0], analysis):
+    if call is None or not _have_one_type(call, statement.outputs[0]):
         return ()
     (output,) = statement.outputs
+    sizes = product_sizes(output, output.layout.size, call.left.layout.size[-1], analysis)
+    limits = analysis.limits_of(output.layout.device)
+    if sizes is None or not limits.multiplies(sizes):
+        return ()
     bias = None if call.bias is None else partial(call.bias.load, analysis)
-    return gathered(output, _product(call, output.layout.size, analysis), bias, analysis)
+    loops = gathered(output, _product(call, output.layout.size, analysis), bias, analysis)
+    form = limits.product_form(sizes)
+    if form.computes_operands:
+        analysis.products_that_compute.add(loops[0].outputs[0].name)
+    if not form.has_followers:
+        analysis.stored_products.add(output.name)
+    return loops
 
 
 def gathered(
@@ -165,13 +175,10 @@ def gathered(
     )
 
 
-def _is_worth_it(call: ProductCall, output: Buffer, analysis: Analysis) -> bool:
-    """Whether the kernels of the device multiply faster than the library."""
+def _have_one_type(call: ProductCall, output: Buffer) -> bool:
+    """Whether operands and result are of one type, as kernels have it."""
     operands = [call.left, call.right, *(() if call.bias is None else (call.bias,))]
-    dtype = output.layout.dtype
-    if any(operand.layout.dtype is not dtype for operand in operands):
-        return False
-    return multiplies_faster(output, output.layout.size, call.left.layout.size[-1], analysis)
+    return all(operand.layout.dtype is output.layout.dtype for operand in operands)
 
 
 def multiplies_faster(
@@ -180,18 +187,24 @@ def multiplies_faster(
     """Whether the kernels of a device multiply matrices faster than its library, where the product
     is of type and device of `output` and of this `size`: batches, rows and columns.
     """
-    if any(extent == 0 for extent in (*size, depth)):
-        return False
-    *batches, rows, columns = size
+    sizes = product_sizes(output, size, depth, analysis)
     limits = analysis.limits_of(output.layout.device)
-    return limits.multiplies(
-        ProductSizes(
-            dtype=output.layout.dtype,
-            batches=analysis.points(batches),
-            rows=analysis.hint(rows),
-            columns=analysis.hint(columns),
-            depth=analysis.hint(depth),
-        )
+    return sizes is not None and limits.multiplies(sizes)
+
+
+def product_sizes(
+    output: Buffer, size: Sequence[Index], depth: Index, analysis: Analysis
+) -> ProductSizes | None:
+    """The sizes of a product as limits ask for them; None where it has no elements."""
+    if any(extent == 0 for extent in (*size, depth)):
+        return None
+    *batches, rows, columns = size
+    return ProductSizes(
+        dtype=output.layout.dtype,
+        batches=analysis.points(batches),
+        rows=analysis.hint(rows),
+        columns=analysis.hint(columns),
+        depth=analysis.hint(depth),
     )
 
 

@@ -246,6 +246,19 @@ def test_a_sum_of_products_is_none() -> None:
     assert matrix_product(parse_group(text)) is None
 
 
+@pytest.mark.parametrize("target", TARGETS)
+def test_operands_that_are_computed(target: str) -> None:
+    """No kernel for the CPU computes them tile by tile: it is a sum like any other."""
+    left, right, result = Operand("a", 6, 20), Operand("b", 20, 9), Operand("c", 6, 9)
+    text = group(left, right, result).replace("t2 = cast t0: f32", "t2 = exp t0")
+    product = matrix_product(parse_group(text))
+    assert product is not None and not product.loads_operands
+    a, b, bias, d = torch.randn(6, 20), torch.randn(20, 9), torch.randn(9), torch.zeros(6, 9)
+    c = torch.full((6, 9), torch.nan)
+    build(text, cpu_target(target), GUARDED)({"a": a, "b": b, "bias": bias, "d": d, "c": c})
+    torch.testing.assert_close(c, (a.exp() @ b + bias).clamp(min=0), rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("rows", [1, 4, 12, 40])
 @pytest.mark.parametrize("is_turned", [False, True])
 def test_special_values_stay_in_their_rows_and_columns(rows: int, is_turned: bool) -> None:

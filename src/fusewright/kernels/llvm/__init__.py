@@ -16,7 +16,7 @@ from fusewright.ir.group import Group, Reduce
 from fusewright.ir.index import Symbol
 from fusewright.ir.kernel import CpuFacts
 from fusewright.ir.limits import Limits
-from fusewright.ir.products import matrix_product
+from fusewright.ir.products import product_of_loads
 from fusewright.kernels.analysis import SizeHints, rows_of
 from fusewright.kernels.language import Candidate, Implementation, Work
 from fusewright.kernels.llvm.emit import write_kernel
@@ -55,7 +55,7 @@ def write(
 ) -> tuple[str, Work]:
     """The source of a group under canonical names, whose arguments are `tensors` and then
     `sizes`."""
-    product = matrix_product(group)
+    product = product_of_loads(group)
     tiling = None if product is None else tiling_of(product, target)
     if product is not None and tiling is not None:
         return write_product(group, product, tensors, sizes, tiling, target), _work(tiling.plan)
@@ -70,7 +70,7 @@ def ways(group: Group, hints: SizeHints, target: CpuTarget, limits: Limits) -> l
     own = partial(write, target=target)
     found = [Implementation(name="whole", write=own, parts=(group,))]
     reduces = any(isinstance(a, Reduce) for stage in group.stages for a in stage.actions)
-    if not reduces or matrix_product(group) is not None:
+    if not reduces or product_of_loads(group) is not None:
         return found
     rows, length = rows_of(group, hints)
     if rows * length < SMALL:
@@ -98,7 +98,7 @@ def candidates(
     group: Group, tensors: Sequence[str], sizes: Sequence[Symbol], target: CpuTarget
 ) -> list[Candidate]:
     """The ways to write a group that tuning tries, that of `write` first."""
-    product = matrix_product(group)
+    product = product_of_loads(group)
     if product is not None and tiling_of(product, target) is not None:
         tilings = dict.fromkeys(tilings_to_try(product, target))
         return [

@@ -15,7 +15,12 @@ from fusewright.kernels.language import Candidate, Implementation, Work
 from fusewright.kernels.triton.axis_form import CannotRecompute, can_be_written
 from fusewright.kernels.triton.configurations import configuration_of, configurations
 from fusewright.kernels.triton.emit import KernelWriter, TritonKernel, write_kernel
-from fusewright.kernels.triton.products import PRODUCT_TYPES, TritonProductWriter, product_of
+from fusewright.kernels.triton.products import (
+    PRODUCT_FORMS,
+    PRODUCT_TYPES,
+    TritonProductWriter,
+    product_of,
+)
 from fusewright.kernels.triton.tiling import (
     ACROSS_SHARE,
     HELD_ACROSS,
@@ -30,6 +35,7 @@ from fusewright.records import replace
 
 __all__ = [
     "LIMITS",
+    "PRODUCT_FORMS",
     "PRODUCT_TYPES",
     "Configuration",
     "Tiling",

@@ -154,12 +154,15 @@ class KernelWriter:
 
     def write(self) -> list[str]:
         """The rows of the function's body."""
-        roots = tuple(root for stage in self.stages for root in action_roots(*stage.actions))
-        self.values.prepare(roots)
+        self.values.prepare(self.roots())
         self.write_stages()
         rows, self.body = self.body.rows, Body()
         self.offsets()
         return self.body.rows + rows
+
+    def roots(self) -> tuple[Value, ...]:
+        """All values that the kernel is to compute."""
+        return tuple(root for stage in self.stages for root in action_roots(*stage.actions))
 
     def write_stages(self) -> None:
         """Write the stages, in order."""

@@ -15,27 +15,36 @@ def kernel(in0, in1, in2, out0, YBLOCK: tl.constexpr, XBLOCK: tl.constexpr, RBLO
     t1 = m0 + t0
     tl.store(out0 + 3072*y + x, t1)
 ```
-Elements of a half type are multiplied as they are, and added up in float32. Programs that follow
-each other share rows of a group and columns, which is the order of P. Tillet's tutorial on matrix
-multiplication in Triton.
+Elements of a half type are multiplied as they are, and added up in float32. An operand that is no
+load is computed where it would be loaded, for each tile anew; what does not vary with the depth,
+ahead of the loop. Programs that follow each other share rows of a group and columns, which is the
+order of P. Tillet's tutorial on matrix multiplication in Triton.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from fusewright.ir.dtype import DType
 from fusewright.ir.group import Group
 from fusewright.ir.index import Index, LoopSymbol, Symbol, integer
-from fusewright.ir.products import MatrixProduct, load_of, matrix_product
-from fusewright.ir.value import Value
+from fusewright.ir.limits import PLAIN_PRODUCT, ProductForm
+from fusewright.ir.products import MatrixProduct, factor_of, matrix_product
+from fusewright.ir.value import Expressions, Load, Value, postorder
 from fusewright.kernels.triton.emit import KernelWriter
 from fusewright.kernels.triton.tiling import Configuration, TileAxis, Tiling, flatten, is_wide
-from fusewright.records import replace
+from fusewright.records import record, replace
 
 PRODUCT_TYPES: Final = frozenset({DType.F32, DType.F16, DType.BF16})
 """Types of operands for which there are instructions."""
+
+PRODUCT_FORMS: Final = (
+    PLAIN_PRODUCT,
+    ProductForm(computes_operands=True),
+    ProductForm(has_followers=False),
+)
+"""What a product's kernel may do beside: trials tell."""
 
 LEAST: Final = 16
 """The smallest block that a product of blocks has along any axis."""
@@ -71,7 +80,7 @@ def product_of(group: Group) -> MatrixProduct | None:
     product = matrix_product(group)
     if product is None or product.dtype is not DType.F32:
         return None
-    left, right = load_of(product.left).dtype, load_of(product.right).dtype
+    left, right = factor_of(product.left).dtype, factor_of(product.right).dtype
     return product if left is right and left in PRODUCT_TYPES else None
 
 
@@ -81,7 +90,7 @@ def product_configurations(
     """The configurations of a product: first the one that is taken without tuning. `rounds`:
     factors may be rounded to TF32.
     """
-    is_half = load_of(product.left).dtype is not DType.F32
+    is_half = factor_of(product.left).dtype is not DType.F32
     rounds = rounds and not is_half
     tiles = HALF_TILES if is_half else ROUNDED_TILES if rounds else FLOAT_TILES
     for rows, columns, depth, warps, stages in tiles:
@@ -124,6 +133,22 @@ def _tiling(group: Group, product: MatrixProduct, sides: tuple[int, int, int]) -
     )
 
 
+@record(eq=False)
+class Operand:
+    """An operand of a product, over the axes of tiles."""
+
+    name: str
+    factor: Value
+    """What is multiplied."""
+
+    axes: tuple[TileAxis, TileAxis]
+    """Those along which its block lies."""
+
+    @property
+    def is_loaded(self) -> bool:
+        return isinstance(self.factor, Load)
+
+
 class TritonProductWriter(KernelWriter):
     """Writes a product, and its epilogue as the stages of any group."""
 
@@ -131,10 +156,28 @@ class TritonProductWriter(KernelWriter):
         tiling = configuration.tiling
         self.precision = "tf32" if configuration.rounds else "ieee"
         self.product = product
-        self.depth = tiling.inner[0]
-        self.product_loops = tiling.loops[0]
         epilogue = replace(group, stages=product.epilogue)
         super().__init__(epilogue, replace(tiling, inner=tiling.inner[1:], loops=tiling.loops[1:]))
+        depth = tiling.inner[0]
+        assert depth is not None
+        self.depth = depth
+        self.down = TileAxis(LoopSymbol("down", depth.extent), depth.block, 0, like=depth.name)
+        """The depth along the first dimension of a block, where the right operand has it."""
+
+        self.values.axes |= {axis.symbol: axis for axis in (self.depth, self.down)}
+        self.operands = self._operands(tiling.loops[0])
+
+    def _operands(self, loops: Mapping[Symbol, Index]) -> tuple[Operand, Operand]:
+        """The operands, whose loop variables these are in terms of the axes."""
+        y, x = self.tiling.outer
+        make = Expressions()
+        down: dict[Symbol, Index] = {self.depth.symbol: self.down.symbol.index}
+        left = make.substitute(factor_of(self.product.left), loops)
+        right = make.substitute(make.substitute(factor_of(self.product.right), loops), down)
+        return Operand("left", left, (y, self.depth)), Operand("right", right, (self.down, x))
+
+    def roots(self) -> tuple[Value, ...]:
+        return (*(operand.factor for operand in self.operands), *super().roots())
 
     def write_stages(self) -> None:
         """The product, then the stages behind it."""
@@ -162,8 +205,8 @@ class TritonProductWriter(KernelWriter):
         """The results of a tile."""
         y, x = self.tiling.outer
         r = self.depth
-        assert r is not None
         result, extent = self.product.result, self.values.index(r.extent)
+        along = self.ahead_of_loop()
         self.body.add(f"{result} = tl.zeros([{y.block_name}, {x.block_name}], tl.float32)")
         self.body.add(f"for start in range(0, {extent}, {r.block_name}):")
         self.body.depth += 1
@@ -172,30 +215,46 @@ class TritonProductWriter(KernelWriter):
             self.body.add(f"{name} = start + tl.arange(0, {r.block_name}){place}{wide}")
             if r.is_masked:
                 self.body.add(f"{name}mask = {name} < {extent}")
-        down: dict[Symbol, Index] = {r.symbol: LoopSymbol("down", r.extent).index}
-        self.operand("left", self.product.left, (y.name, "r"), (y, r), {})
-        self.operand("right", self.product.right, ("down", x.name), (r, x), down)
+        self.values.write(along)
+        for operand in self.operands:
+            if operand.is_loaded:
+                self.load(operand)
+            else:
+                self.compute(operand)
         precision = f'input_precision="{self.precision}"'
         self.body.add(f"{result} = tl.dot(left, right, {result}, {precision})")
         self.body.depth -= 1
+        self.values.forget(along)
 
-    def operand(
-        self,
-        name: str,
-        value: Value,
-        variables: tuple[str, str],
-        axes: tuple[TileAxis, TileAxis],
-        renamed: Mapping[Symbol, Index],
-    ) -> None:
-        """Load a block of an operand, whose two dimensions have these variables; past the end it is
-        zero.
+    def ahead_of_loop(self) -> Sequence[Value]:
+        """Write what operands are computed from and does not vary with the depth; returns the rest,
+        in order.
         """
-        load = load_of(value)
-        index = load.index.substitute(self.product_loops).substitute(renamed)
-        address = self.values.address(load.buffer, index)
-        if any(variable not in {symbol.name for symbol in index.free()} for variable in variables):
-            blocks = ", ".join(axis.block_name for axis in axes)
-            address += f" + tl.zeros([{blocks}], tl.int32)"
-        pairs = zip(variables, axes, strict=True)
-        mask = " & ".join(f"{variable}mask" for variable, axis in pairs if axis.is_masked)
-        self.body.add(f"{name} = tl.load({address}{f', {mask}, other=0.0' if mask else ''})")
+        order = list(postorder(tuple(o.factor for o in self.operands if not o.is_loaded)))
+        inside = {self.depth, self.down}
+        along = [value for value in order if inside & self.values.axes_of(value)]
+        self.values.write(value for value in order if not inside & self.values.axes_of(value))
+        return along
+
+    def compute(self, operand: Operand) -> None:
+        """A block of an operand from values that are written; past the end of the depth it is
+        zero, since what is computed of nothing need not be.
+        """
+        text = self.values.typed(operand.factor)
+        if self.values.axes_of(operand.factor) != {*operand.axes}:
+            text = f"tl.broadcast_to({text}, {self.values.shape(operand.axes)})"
+        (depth,) = {*operand.axes} & {self.depth, self.down}
+        self.body.add(f"{operand.name} = {self.masked(text, depth, '0.0')}")
+
+    def load(self, operand: Operand) -> None:
+        """Load a block of an operand; past the end it is zero."""
+        load = operand.factor
+        assert isinstance(load, Load)
+        free = load.index.free()
+        address = self.values.address(load.buffer, load.index)
+        if any(axis.symbol not in free for axis in operand.axes):
+            address += f" + tl.zeros({self.values.shape(operand.axes)}, tl.int32)"
+        mask = " & ".join(f"{axis.name}mask" for axis in operand.axes if axis.is_masked)
+        self.body.add(
+            f"{operand.name} = tl.load({address}{f', {mask}, other=0.0' if mask else ''})"
+        )

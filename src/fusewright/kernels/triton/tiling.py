@@ -78,13 +78,16 @@ class TileAxis:
     position: int
     """The dimension of the tile that it is."""
 
+    like: str = ""
+    """The name of the axis whose block it has, where that is another."""
+
     @property
     def name(self) -> str:
         return self.symbol.name
 
     @property
     def block_name(self) -> str:
-        return f"{self.name.upper()}BLOCK"
+        return f"{(self.like or self.name).upper()}BLOCK"
 
     @property
     def start_name(self) -> str:
