@@ -6,7 +6,7 @@ import pytest
 
 from fusewright.ir.canonical import canonical_group, canonical_names
 from fusewright.ir.parse import parse_group
-from fusewright.kernels.triton import tile, write
+from fusewright.kernels.triton import holds_rows, tile, write
 from fusewright.kernels.triton.axis_form import CannotRecompute
 
 IN_PLACE = """group g [i0<4]
@@ -47,6 +47,20 @@ def test_a_short_row_is_held() -> None:
     text = source(IN_PLACE.replace("8192", "512"))
     assert text.count("tl.load(in0") == 1
     assert "for start" not in text
+
+
+def test_a_row_that_is_read_over_another_axis_is_not_held() -> None:
+    """So nothing may take over the memory that it is made from."""
+    assert holds_rows(parse_group(IN_PLACE.replace("8192", "512")))
+    text = IN_PLACE.replace("8192", "512").replace("z: f32[4, 512]", "z: f32[3, 4, 512]")
+    first, second = text.split("    store y")
+    second = second.replace("stage over [r0<512]", "stage over [r1<3, r0<512]")
+    second = second.replace("store z[512*i0 + r0]", "store z[2048*r1 + 512*i0 + r0]")
+    text = f"{first}    store y{second}"
+    assert tile(parse_group(text)).persistent
+    assert not holds_rows(parse_group(text))
+    with pytest.raises(CannotRecompute, match="in0, which was overwritten"):
+        source(text)
 
 
 def test_rows_are_walked_when_asked() -> None:

@@ -12,7 +12,7 @@ from fusewright.ir.limits import Limits
 from fusewright.ir.text import commented_loops
 from fusewright.kernels.analysis import SizeHints
 from fusewright.kernels.language import Candidate, Implementation, Work
-from fusewright.kernels.triton.axis_form import CannotRecompute, can_be_written
+from fusewright.kernels.triton.axis_form import CannotRecompute, holds_all_rows
 from fusewright.kernels.triton.configurations import configuration_of, configurations
 from fusewright.kernels.triton.emit import KernelWriter, TritonKernel, write_kernel
 from fusewright.kernels.triton.products import (
@@ -50,11 +50,8 @@ __all__ = [
 
 
 def holds_rows(group: Group) -> bool:
-    """Whether the group's kernel has its rows in registers from stage to stage; those that scans
-    fill wherever they are read, too.
-    """
-    tiling = tile(group)
-    return tiling.persistent and (not group.scanned_rows or can_be_written(group, tiling))
+    """Whether the group's kernel has its rows in registers wherever they are read."""
+    return holds_all_rows(group, tile(group))
 
 
 LIMITS = Limits(

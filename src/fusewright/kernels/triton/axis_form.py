@@ -65,6 +65,18 @@ def can_be_written(group: Group, tiling: Tiling) -> bool:
     return True
 
 
+def holds_all_rows(group: Group, tiling: Tiling) -> bool:
+    """Whether a tile holds every row wherever it is read: also one that holds rows whole computes
+    a row again for a stage over another axis.
+    """
+    rewriter = _Rewriter(group, tiling)
+    try:
+        rewriter.stages()
+    except CannotRecompute:
+        return False
+    return tiling.persistent and not rewriter.computes_again
+
+
 class _Rewriter:
     """Rewrites the stages in order, remembering what rows hold."""
 
@@ -74,6 +86,7 @@ class _Rewriter:
         self.expressions = Expressions()
         self.row_names = {local.name for local in group.locals if local.size}
         self.rows: dict[str, _Row] = {}
+        self.computes_again = False
         self.place = 0
 
     def stages(self) -> tuple[AxisStage, ...]:
@@ -137,6 +150,7 @@ class _Rewriter:
         axis = self.tiling.inner[self.place]
         if self.tiling.persistent and row.axis == axis and row.index == load.index:
             return None
+        self.computes_again = True
         if row.is_scan:
             raise CannotRecompute(f"{load.buffer} gathers a row")
         if row.index != row.axis.symbol.index:
