@@ -1,5 +1,6 @@
 """The models of the comparison on a GPU: public architectures of the usual sizes, random weights,
-no dropout, so that results can be compared.
+no dropout, so that results can be compared. Decoders read one token behind a text that they have
+read, whose keys and values lie in a cache of a fixed size.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from benchmarks.models import Inputs, Perceptron, tensors_of
 
 IMAGES = 32
 TEXTS, LENGTH = 8, 256
+PLACES, READ = 1024, 511
+"""Tokens that a decoder's cache has room for, and of those that it holds."""
 
 Built = tuple[nn.Module, Inputs]
 
@@ -87,6 +90,79 @@ MODELS: dict[str, Callable[[], Built]] = {
 }
 
 
+class Cache:
+    """Keys and values of the tokens read so far, as models of transformers ask for them; those of
+    one more token are written behind them, each time at the same place.
+    """
+
+    def __init__(
+        self, keys: list[torch.Tensor], values: list[torch.Tensor], place: torch.Tensor
+    ) -> None:
+        self.keys = keys
+        """One tensor a layer: texts, heads, places, elements."""
+
+        self.values = values
+        self.place = place
+
+    def update(
+        self, keys: torch.Tensor, values: torch.Tensor, layer: int, *_: object, **__: object
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Write the token's, and give all of a layer."""
+        for cached, new in ((self.keys[layer], keys), (self.values[layer], values)):
+            cached.index_copy_(2, self.place, new)
+        return self.keys[layer], self.values[layer]
+
+
+class OneToken(nn.Module):
+    """A language model that reads one token of one text; it returns the token's logits."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+        config: Any = model.config
+        self.layers: int = config.num_hidden_layers
+        heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+        size = 1, heads, PLACES, config.hidden_size // config.num_attention_heads
+        for layer in range(self.layers):
+            self.register_buffer(f"keys{layer}", torch.randn(size))
+            self.register_buffer(f"values{layer}", torch.randn(size))
+        self.register_buffer("place", torch.tensor([READ]))
+        self.register_buffer("seen", (torch.arange(PLACES) <= READ).view(1, 1, 1, PLACES))
+
+    def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
+        cache = Cache(
+            [getattr(self, f"keys{layer}") for layer in range(self.layers)],
+            [getattr(self, f"values{layer}") for layer in range(self.layers)],
+            self.place,
+        )
+        logits: torch.Tensor = self.model(
+            input_ids=input_ids,
+            past_key_values=cache,
+            attention_mask=self.seen,
+            position_ids=self.place[None],
+            use_cache=False,
+        ).logits
+        return logits
+
+
+def decoder(build_model: Callable[[], Built]) -> Built:
+    """A language model that reads one token at a time."""
+    module, inputs = build_model()
+    return OneToken(module), {"input_ids": inputs["input_ids"][:1, :1]}
+
+
+DECODERS: dict[str, Callable[[], Built]] = {
+    "gpt2-decode": lambda: decoder(gpt2),
+    "llama-decode": lambda: decoder(llama),
+}
+"""Of inference alone."""
+
+
+def names_for(mode: str) -> list[str]:
+    """The models that are measured in a mode, `infer` or `train`."""
+    return [*MODELS, *(DECODERS if mode == "infer" else ())]
+
+
 class WithLoss(nn.Module):
     """A model that returns a number in which each element of its results has a weight of its
     own.
@@ -113,7 +189,7 @@ def build(name: str, mode: str) -> tuple[nn.Module, dict[str, Any]]:
     training.
     """
     torch.manual_seed(0)
-    module, inputs = MODELS[name]()
+    module, inputs = {**MODELS, **DECODERS}[name]()
     if mode == "train":
         return WithLoss(module).cuda().train(), {k: v.cuda() for k, v in inputs.items()}
     module = module.cuda().to(torch.bfloat16).eval()

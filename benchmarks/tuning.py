@@ -111,7 +111,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.mode == "train" and options.device == "cpu":
         parser.error("--mode train is for --device cuda")
-    known = gpu_models.MODELS if options.device == "cuda" else models.MODELS
+    is_gpu = options.device == "cuda"
+    known = gpu_models.names_for(options.mode) if is_gpu else list(models.MODELS)
     bad = 0
     print(HEAD, flush=True)
     folder = tempfile.mkdtemp(prefix="tuning_")  # Kernels of one model may serve another.
@@ -123,12 +124,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{row}   ({time.perf_counter() - begin:.0f} s)", flush=True)
         if options.trials:
             print(row.report, flush=True)
-        allowed = 3e-2 if options.device == "cuda" else 1e-4
+        allowed = 3e-2 if is_gpu else 1e-4
         if row.speed < 1 - TOLERANCE or row.differs > allowed:
             bad += 1
             print(f"  slower, or other results: {row.speed:.3f}, {row.differs:.1e}", flush=True)
         gc.collect()
-        if options.device == "cuda":
+        if is_gpu:
             torch.cuda.empty_cache()
     shutil.rmtree(folder)
     return int(bad > 0)

@@ -65,6 +65,25 @@ def test_products(fastest: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPa
     agree(explanation.result, linear(x, w / 10, b), factor=4)
 
 
+@pytest.mark.parametrize("fastest", [0, 4, 9])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_products_that_compute_their_operands(
+    fastest: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Heads put side by side and activated, by a weight that is rounded: one kernel for all."""
+    monkeypatch.setattr(trials, "TIMER", KernelsWin(fastest))
+
+    def layer(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+        heads = torch.nn.functional.gelu(x).transpose(1, 2).reshape(-1, 96)
+        return torch.nn.functional.linear(heads, w.to(x.dtype), b)
+
+    x = torch.randn(4, 6, 50, 16, device=CUDA, dtype=dtype)
+    w, b = torch.randn(333, 96, device=CUDA) / 10, torch.randn(333, device=CUDA, dtype=dtype)
+    explanation = tuned(layer, x, w, b)
+    assert (explanation.graphs[0].library_calls, explanation.graphs[0].launches) == (0, 1)
+    agree(explanation.result, layer(x, w, b), factor=4)
+
+
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_batches_and_turned_operands(dynamic: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trials, "TIMER", KernelsWin(2))
