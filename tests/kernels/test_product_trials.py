@@ -213,6 +213,26 @@ def test_a_product_alone(plant: Callable[[bool], Planted], monkeypatch: pytest.M
     assert (graph.library_calls, graph.launches) == (0, 2)
 
 
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_products_of_a_vector_as_sums(
+    plant: Callable[[bool], Planted], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two that are multiplied are one kernel, as two sums are."""
+
+    def layer(x: Tensor, w: Tensor, v: Tensor) -> Tensor:
+        return torch.nn.functional.silu(x @ w) * (x @ v)
+
+    monkeypatch.setattr(trials, "TIMER", ByTensors(of_3=1.0, of_4=1.0))
+    inputs = torch.randn(1, 16), torch.randn(16, 24), torch.randn(16, 24)
+    options = {"strict": True, "verify": True, "tune": True}
+    explanation = fusewright.explain(layer, backend=NAME, options=options)(*inputs)
+    torch.testing.assert_close(explanation.result, layer(*inputs), rtol=1e-4, atol=1e-5)
+    trial = explanation.tuning.trials[0]
+    assert trial.candidates[trial.decision.winner] == "kernels of sums"
+    (graph,) = explanation.graphs
+    assert (graph.library_calls, graph.launches) == (0, 1)
+
+
 def test_an_answer_has_to_be_faster_twice(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A library that was fast by chance, and is not when it is asked again, replaces no kernel."""
     monkeypatch.setenv("FUSEWRIGHT_CACHE_DIR", str(tmp_path))

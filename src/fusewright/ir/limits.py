@@ -27,10 +27,20 @@ class ProductSizes:
     columns: int
     depth: int
 
+    @property
+    def is_of_a_vector(self) -> bool:
+        """Whether one operand is a vector, so that each element of the other is needed once."""
+        return self.batches == 1 and 1 in (self.rows, self.columns)
+
 
 @record(kw_only=True)
 class ProductForm:
-    """What a kernel does beside the matrix product that it computes."""
+    """How kernels compute a matrix product, and what they do beside."""
+
+    is_sum: bool = False
+    """Whether it is a sum of products like any other, which fuses with its neighbours; only of a
+    vector.
+    """
 
     computes_operands: bool = False
     """Whether it computes what it multiplies for each of its tiles anew, where nobody else reads
@@ -41,6 +51,10 @@ class ProductForm:
     """Whether what is computed of its results, point by point, fuses with it. Bias and rounding
     always do.
     """
+
+    def suits(self, product: ProductSizes) -> bool:
+        """Whether a product can be computed so."""
+        return product.is_of_a_vector or not self.is_sum
 
 
 PLAIN_PRODUCT = ProductForm()

@@ -49,6 +49,7 @@ WORDS: Final[Mapping[ProductForm | None, str]] = {
     PLAIN_PRODUCT: "kernels",
     ProductForm(computes_operands=True): "kernels that compute their operands",
     ProductForm(has_followers=False): "kernels of the product alone",
+    ProductForm(is_sum=True): "kernels of sums",
 }
 """The answers to how a product is computed, in words."""
 
@@ -154,7 +155,8 @@ class _Search:
             by_rule = limits.product_form(product) if limits.multiplies(product) else None
             if product.dtype not in language.products:
                 return by_rule
-            self.forms.setdefault(product, (None, *language.product_forms))
+            forms = (form for form in language.product_forms if form.suits(product))
+            self.forms.setdefault(product, (None, *forms))
             return self.decisions.setdefault(product, by_rule)
 
         return replace(

@@ -138,8 +138,11 @@ def _loops_of(statement: Statement, analysis: Analysis) -> tuple[ComputedBuffer,
     if sizes is None or not limits.multiplies(sizes):
         return ()
     bias = None if call.bias is None else partial(call.bias.load, analysis)
-    loops = gathered(output, _product(call, output.layout.size, analysis), bias, analysis)
     form = limits.product_form(sizes)
+    body = _product(call, output.layout.size, analysis)
+    if form.is_sum:
+        body = replace(body, kind="sum")
+    loops = gathered(output, body, bias, analysis)
     if form.computes_operands:
         analysis.products_that_compute.add(loops[0].outputs[0].name)
     if not form.has_followers:

@@ -43,6 +43,7 @@ PRODUCT_FORMS: Final = (
     PLAIN_PRODUCT,
     ProductForm(computes_operands=True),
     ProductForm(has_followers=False),
+    ProductForm(is_sum=True),
 )
 """What a product's kernel may do beside: trials tell."""
 
