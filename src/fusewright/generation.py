@@ -205,7 +205,7 @@ def _scheduled(
         if options.tune:
             schedule_with = partial(fuse, program, context)
             with context.stage("tune"):
-                limits_of = tuned_limits(languages, program.hints, schedule_with)
+                limits_of = tuned_limits(languages, program, schedule_with)
         schedule = fuse(program, context, limits_of)
         if options.verify:
             verify_schedule(schedule)

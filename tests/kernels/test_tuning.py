@@ -46,6 +46,19 @@ program total(s0 in [2, inf) hint 48, x: f32[s0, 100])
   return y
 """
 
+TWO_SUMS = """
+program sums(x: f32[64, 1000], w: f32[8, 64])
+  y: f32[64] = reduce sum [i0<64] over [r0<1000]
+    t0 = load x[1000*i0 + r0]
+    yield t0
+  z: f32[8] = reduce sum [i0<8] over [r0<64]
+    t0 = load w[64*i0 + r0]
+    t1 = load y[r0]
+    t2 = mul t0, t1
+    yield t2
+  return z
+"""
+
 TUNED = Options(tune=True)
 
 
@@ -212,6 +225,47 @@ def test_arguments_are_freed_before_the_next_trial(monkeypatch: pytest.MonkeyPat
     assert len(peaks) > 1
     assert max(peaks) == max(trial.argument_bytes for trial in trials_of(compiled))
     assert max(peaks) <= 1.1 * 2 * 4 * 200 * 300  # what the largest kernel reads and writes
+
+
+def test_calls_go_through_inputs_of_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each finds its own, as in a model; in as much memory as the largest arguments take. What the
+    program computes itself is the same for all.
+    """
+    monkeypatch.setitem(trials.COLD_BYTES, "cpu", 1 << 30)
+    seen: list[list[set[int]]] = []
+
+    def watching(alternatives: Sequence[Any], device: torch.device) -> list[float]:
+        addresses: list[list[int]] = []
+        original = guarded.calls
+        for _ in range(4):
+            alternatives[0]()
+            addresses.append(original.pop())
+        seen.append([set(column) for column in zip(*addresses, strict=True)])
+        return [1.0] * len(alternatives)
+
+    class Guarded:
+        """Loads kernels that say where their tensors lie."""
+
+        def __init__(self) -> None:
+            self.calls: list[list[int]] = []
+
+        def load(self, sources: Any) -> tuple[Any, ...]:
+            return tuple(self.telling(function) for function in language.load(sources))
+
+        def telling(self, function: Any) -> Any:
+            def told(*arguments: Any) -> None:
+                own = [value for value in arguments if isinstance(value, Tensor)]
+                self.calls.append([tensor.data_ptr() for tensor in own])
+                function(*arguments)
+
+            return told
+
+    guarded, language = Guarded(), Languages(TUNED).of("cpu")
+    monkeypatch.setattr(trials, "TIMER", watching)
+    kernels(TWO_SUMS, Languages(TUNED, replace(language, load=guarded.load)))
+    largest, small = seen
+    assert [len(column) for column in largest] == [1, 1]
+    assert [len(column) for column in small] == [4, 1, 1]  # w, y and z
 
 
 # Decisions on disk --------------------------------------------------------------------------------

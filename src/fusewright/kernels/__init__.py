@@ -24,6 +24,7 @@ from fusewright.ir.index import Index
 from fusewright.ir.kernel import Kernel, Launch
 from fusewright.ir.limits import LimitsOf
 from fusewright.ir.lines import CallChoice, DefineChoice
+from fusewright.ir.program import Program
 from fusewright.ir.verify import verify_renamed_group
 from fusewright.kernels.analysis import SizeHints
 from fusewright.kernels.candidates import CandidateSet, KernelCandidate
@@ -85,14 +86,14 @@ class KernelSet:
 
 def tuned_limits(
     languages: Languages,
-    hints: Mapping[str, int | float],
+    program: Program,
     reschedule: Callable[[LimitsOf], Schedule],
 ) -> LimitsOf:
     """The limits of devices, where kernels are tuned: they say of each matrix product whether
     trials found kernels faster than the library, for which `reschedule` schedules the program.
     """
     product_trials = importlib.import_module("fusewright.kernels.product_trials")  # Few ask for it.
-    limits: LimitsOf = product_trials.limits_by_trials(languages, hints, reschedule)
+    limits: LimitsOf = product_trials.limits_by_trials(languages, program, reschedule)
     return limits
 
 
@@ -126,7 +127,7 @@ def define_kernels(
     if context.options.tune:
         tuning = importlib.import_module("fusewright.kernels.tuning")  # Few ask for it.
         with context.stage("tune"):
-            tuner = languages.tuner or tuning.Tuner(schedule.program.hints)
+            tuner = languages.tuner or tuning.Tuner(schedule.program)
             chosen, tuned = tuner.choose(several)
     by_structure = dict(zip(structures, chosen, strict=True))
     alternatives = _Alternatives()

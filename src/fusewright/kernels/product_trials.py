@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from math import inf
 from typing import Any, Final
 
@@ -27,6 +28,7 @@ from fusewright.ir.program import (
     CallOperator,
     Layout,
     Operand,
+    Program,
     ViewReference,
 )
 from fusewright.kernels import candidates_of
@@ -57,11 +59,9 @@ Answer = tuple[ProductForm | None, Schedule]
 """How kernels compute a product, if they do; and the schedule where they do so."""
 
 
-def limits_by_trials(
-    languages: Languages, hints: Mapping[str, int | float], reschedule: Reschedule
-) -> LimitsOf:
+def limits_by_trials(languages: Languages, program: Program, reschedule: Reschedule) -> LimitsOf:
     """The limits of devices, which say of each product what trials found out."""
-    languages.tuner = Tuner(hints)
+    languages.tuner = Tuner(program)
     return _Search(languages, languages.tuner, reschedule).run()
 
 
@@ -292,7 +292,7 @@ class _Times:
             return known.seconds[0]
         with torch_compat.without_modes(), torch.no_grad():
             try:
-                tensors = [_tensor(layout, hints) for layout in layouts if layout is not None]
+                sets = self._sets(call, [layout for layout in layouts if layout is not None])
             except (KeyError, RuntimeError):  # A size is not known yet, or memory does not suffice.
                 return None
             if call.out_operator:
@@ -300,11 +300,35 @@ class _Times:
                 keywords = {"out": _tensor(call.outputs[0].layout, hints)}
             else:
                 function, keywords = _operator(call.operator), {}
+            turns = trials.in_turn([partial(function, *tensors, **keywords) for tensors in sets])
+
+            def run() -> object:  # Tests tell it from a kernel's launch, which is a partial.
+                return turns()
+
             with trials.TRYING:
-                times = self.tuner.time([lambda: function(*tensors, **keywords)], device)
+                times = self.tuner.time([run], device)
         decision = trials.decided(times)
         keep_decision(kept, (LIBRARY,), decision)
         return decision.seconds[0]
+
+    def _sets(self, call: CallOperator, layouts: Sequence[Layout]) -> list[list[torch.Tensor]]:
+        """The arguments of a library call, and others that differ in inputs of the program, as a
+        group's are (`RandomArguments.sets`).
+        """
+        hints = self.tuner.hints
+        first = [_tensor(layout, hints) for layout in layouts]
+        sizes = [tensor.untyped_storage().nbytes() for tensor in first]
+        names = [getattr(operand, "name", "") for operand in call.arguments]
+        are_inputs = [name in self.tuner.inputs for name in names]
+        of_inputs = sum(size for size, own in zip(sizes, are_inputs, strict=True) if own)
+        count = trials.cold_sets(first[0].device, of_inputs, self.tuner.most_bytes - sum(sizes))
+        return [first] + [
+            [
+                _tensor(layout, hints) if own else tensor
+                for layout, own, tensor in zip(layouts, are_inputs, first, strict=True)
+            ]
+            for _ in range(count - 1)
+        ]
 
 
 def _layout(operand: Operand, buffers: Mapping[str, Buffer]) -> Layout | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 import torch
 
@@ -13,6 +13,7 @@ from fusewright.ir.index import Index
 from fusewright.ir.program import Layout
 from fusewright.ir.value import Cast, Indirect, Load, Value, postorder
 from fusewright.kernels.analysis import stage_values
+from fusewright.runtime.trials import cold_sets
 
 SEED = 0x7E57
 """Of the random numbers: trials of two processes see the same."""
@@ -29,10 +30,15 @@ class RandomArguments:
     """The arguments of a group's kernels. Nothing is allocated until `tensors` is called."""
 
     def __init__(
-        self, group: Group, names: CanonicalNames, hints: Mapping[str, int | float]
+        self,
+        group: Group,
+        names: CanonicalNames,
+        hints: Mapping[str, int | float],
+        inputs: Collection[str] = (),
     ) -> None:
-        """`hints`: what symbolic sizes are. CannotTry: indices are computed from what the group
-        reads, a size is found out while the program runs, or there is nothing to do.
+        """`hints`: what symbolic sizes are. `inputs`: buffers that are inputs of the program; its
+        weights are among them. CannotTry: indices are computed from what the group reads, a size is
+        found out while the program runs, or there is nothing to do.
         """
         self.device = torch.device(group.device)
         self._group = group
@@ -56,11 +62,45 @@ class RandomArguments:
         except KeyError:
             raise CannotTry("a size is not known before the program runs") from None
         written = {buffer.name for buffer in group.writes}
+        self._is_input = [
+            name in inputs and name not in written and not self._is_number(name)
+            for name in names.buffers
+        ]
         spans = zip(names.buffers, self.spans, strict=True)
         if any(name in written and not span for name, span in spans):
             raise CannotTry("it has nothing to do")
         if any(bound < 1 for bound in self._bounds.values()):
             raise CannotTry("it reads from what has no elements")
+
+    @property
+    def bytes(self) -> int:
+        """The size of all arguments."""
+        return sum(self._bytes_of_each())
+
+    def sets(self, most_bytes: int) -> list[list[torch.Tensor]]:
+        """The arguments, and others that differ in the tensors that are inputs of the program; of
+        so many bytes together, or as large as one set is.
+        """
+        each = self._bytes_of_each()
+        of_inputs = sum(
+            size for size, is_input in zip(each, self._is_input, strict=True) if is_input
+        )
+        count = cold_sets(self.device, of_inputs, most_bytes - sum(each))
+        first = self.tensors()
+        others = [
+            [t.clone() if own else t for t, own in zip(first, self._is_input, strict=True)]
+            for _ in range(count - 1)
+        ]
+        return [first, *others]
+
+    def _bytes_of_each(self) -> list[int]:
+        layouts = (self._layouts[name] for name in self._buffers)
+        pairs = zip(layouts, self.spans, strict=True)
+        return [layout.dtype.bytes * span for layout, span in pairs]
+
+    def _is_number(self, name: str) -> bool:
+        """Whether kernels are given the buffer's one number by value."""
+        return self._layouts[name].is_number_for(self._group.device)
 
     def tensors(self) -> list[torch.Tensor]:
         """The memory that each buffer spans, without its shape, in the order of the arguments."""
@@ -72,8 +112,7 @@ class RandomArguments:
                 generators[layout.device] = generator_on(layout.device)
             bound = self._bounds.get(name, MOST_INDICES)
             tensor = random_memory(layout, self._hints, bound, generators[layout.device])
-            is_number = layout.is_number_for(self._group.device)
-            tensors.append(tensor.reshape(()) if is_number else tensor)
+            tensors.append(tensor.reshape(()) if self._is_number(name) else tensor)
         return tensors
 
 

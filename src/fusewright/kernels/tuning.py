@@ -18,6 +18,7 @@ import torch
 from fusewright import torch_compat
 from fusewright.interrupts import INTERRUPTS
 from fusewright.ir.kernel import CpuFacts, Kernel
+from fusewright.ir.program import Program
 from fusewright.kernels.candidates import CandidateSet, KernelCandidate
 from fusewright.kernels.language import KernelLanguage
 from fusewright.kernels.random_arguments import CannotTry, RandomArguments
@@ -26,7 +27,7 @@ from fusewright.runtime import trials
 from fusewright.runtime.choices import FILES, Decision, keep_decision, known_decision
 from fusewright.runtime.eager_kernels import why_eager
 from fusewright.runtime.targets import source_of
-from fusewright.runtime.trials import Timer, Tuned
+from fusewright.runtime.trials import Tuned
 
 Functions = Mapping[str, Callable[..., Any] | None]
 """By name of a kernel, what launches it; None where it cannot be compiled."""
@@ -35,11 +36,17 @@ Functions = Mapping[str, Callable[..., Any] | None]
 class Tuner:
     """Tries candidates, each structure once, and chooses among them."""
 
-    def __init__(self, hints: Mapping[str, int | float], timer: Timer | None = None) -> None:
-        self.hints = hints
+    def __init__(self, program: Program) -> None:
+        self.hints = program.hints
         """The values of symbolic sizes."""
 
-        self.time = timer or trials.TIMER
+        self.inputs = frozenset(buffer.name for buffer in program.inputs)
+        """Its weights are among them."""
+
+        self.most_bytes = 0
+        """The size of the largest arguments that were asked about."""
+
+        self.time = trials.TIMER
         self.products: list[Tuned] = []
         """The trials of matrix products, by the library and by kernels (`product_trials`)."""
 
@@ -61,7 +68,8 @@ class Tuner:
         and run one after the other. `always`: also where there is one candidate. Trials of another
         `turn` are other ones.
         """
-        asked = [Trial(among, self.hints, always=always, turn=turn) for among in several]
+        asked = [Trial(among, self, always=always, turn=turn) for among in several]
+        self.most_bytes = max([self.most_bytes, *(trial.least_bytes for trial in asked)])
         asked = [self._done.get(trial.key, trial) for trial in asked]
         unknown = [trial for trial in asked if trial.decision is None]
         functions = _load([trial.among for trial in unknown])
@@ -71,7 +79,7 @@ class Tuner:
                 INTERRUPTS.deliver()
             with trials.TRYING, FILES.making(trial.key):  # Of several processes, one tries it.
                 if not trial.is_known():
-                    trial.run(own, self.time)
+                    trial.run(own, self)
             DOING.done += 1
         DOING.all = 0
         self._done.update((trial.key, trial) for trial in asked if trial.key)
@@ -81,9 +89,7 @@ class Tuner:
 class Trial:
     """The trial of one structure; what an earlier one found may be known."""
 
-    def __init__(
-        self, among: CandidateSet, hints: Mapping[str, int | float], *, always: bool, turn: int
-    ) -> None:
+    def __init__(self, among: CandidateSet, tuner: Tuner, *, always: bool, turn: int) -> None:
         self.among = among
         self.key = ""
         """Hash of all that decides it; empty where there is none."""
@@ -94,16 +100,20 @@ class Trial:
 
         self.was_kept = False
         self.bytes = 0
-        """The size of the arguments."""
+        """The size of the arguments that it was run on."""
+
+        self.least_bytes = 0
+        """The size of one set of arguments."""
 
         if len(among.candidates) == 1 and not always:
             self._leave_to_rule("")
             return
         try:
-            self._arguments = RandomArguments(among.group, among.names, hints)
+            self._arguments = RandomArguments(among.group, among.names, tuner.hints, tuner.inputs)
         except CannotTry as reason:
             self._leave_to_rule(str(reason))
             return
+        self.least_bytes = self._arguments.bytes
         self._work = [
             [candidate.units.evaluate(self._arguments.sizes), *grain_of(candidate.kernel)]
             for candidate in among.candidates
@@ -146,24 +156,27 @@ class Trial:
             untried_because=self.reason,
         )
 
-    def run(self, functions: Sequence[Callable[..., Any] | None], timer: Timer) -> None:
+    def run(self, functions: Sequence[Callable[..., Any] | None], tuner: Tuner) -> None:
         """Time the candidates whose functions are there, on arguments that are freed with this
         call. Where memory does not suffice for them, the rule's choice stays.
         """
         with torch_compat.without_modes(), torch.no_grad():
             try:
-                tensors = self._arguments.tensors()
+                sets = self._arguments.sets(tuner.most_bytes)
             except RuntimeError as error:
                 self._leave_to_rule(f"its arguments cannot be made: {error}".partition("\n")[0])
                 return
-            self.bytes = sum(tensor.nbytes for tensor in tensors)
+            each = {id(tensor): tensor.nbytes for tensors in sets for tensor in tensors}
+            self.bytes = sum(each.values())
             sizes = self._arguments.sizes.values()
             alternatives = {
-                number: partial(function, *tensors, *sizes, *work)
+                number: trials.in_turn(
+                    [partial(function, *tensors, *sizes, *work) for tensors in sets]
+                )
                 for number, (function, work) in enumerate(zip(functions, self._work, strict=True))
                 if function is not None
             }
-            times = timer(list(alternatives.values()), self._arguments.device)
+            times = tuner.time(list(alternatives.values()), self._arguments.device)
         seconds = [float("inf")] * len(functions)
         for number, time in zip(alternatives, times, strict=True):
             seconds[number] = time

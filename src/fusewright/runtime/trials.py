@@ -10,7 +10,9 @@ from __future__ import annotations
 import importlib.metadata
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import cycle
 from math import inf, isfinite
 from typing import Final
 
@@ -23,6 +25,11 @@ from fusewright.runtime.processor import this_processor
 
 Alternative = Callable[[], object]
 """Does the thing once."""
+
+COLD_BYTES: dict[str, int] = {"cuda": 1 << 27}
+"""By type of device, bytes of inputs of a program that calls go through, so that each finds its own
+in memory, as that of a model does, and not in a cache that the call before left them in.
+"""
 
 Timer = Callable[[Sequence[Alternative], torch.device], Sequence[float]]
 """The seconds that each alternative takes on a device; infinity for one that fails."""
@@ -83,6 +90,26 @@ class Tuned:
 
     untried_because: str
     """Why nobody did; empty: somebody did."""
+
+
+def in_turn(calls: Sequence[Alternative]) -> Alternative:
+    """One alternative that makes the next of some calls each time."""
+    return calls[0] if len(calls) == 1 else partial(_call_next, cycle(calls))
+
+
+def _call_next(calls: Iterator[Alternative]) -> object:
+    return next(calls)()
+
+
+def cold_sets(device: torch.device, input_bytes: int, spare_bytes: int) -> int:
+    """How many sets of a trial's inputs calls go through, where each further one may take a part of
+    `spare_bytes`.
+    """
+    wanted = COLD_BYTES.get(device.type, 0)
+    if not input_bytes or wanted <= input_bytes:
+        return 1
+    further = min(wanted, max(0, spare_bytes)) // input_bytes
+    return min(MOST_RECORDED, 1 + further)
 
 
 def decided(seconds: Sequence[float]) -> Decision:
