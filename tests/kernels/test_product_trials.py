@@ -173,14 +173,15 @@ def test_a_product_that_computes_its_operands(
     plant: Callable[[bool], Planted], monkeypatch: pytest.MonkeyPatch, dynamic: bool
 ) -> None:
     """The activation, and the heads put side by side, are in the product's kernel; the sums of rows
-    are not, nor what the program returns.
+    are not, nor what the program returns, nor what is no matrix where it is computed.
     """
 
     def layer(x: Tensor, w: Tensor, rows: Tensor, v: Tensor) -> tuple[Tensor, ...]:
         heads = torch.tanh(x).transpose(1, 2).reshape(-1, 32)
         scaled = rows * rows.square().mean(-1, keepdim=True).rsqrt()
         kept = rows + 1
-        return (heads @ w) * 2, scaled @ v, kept @ v, kept
+        repeated = torch.tanh(w[:1]).expand(30, -1).contiguous()
+        return (heads @ w) * 2, scaled @ v, kept @ v, kept, repeated @ w.mT
 
     monkeypatch.setattr(trials, "TIMER", ByTensors(of_2=1.0, of_3=1.0, of_4=0.5))
     inputs = [torch.randn(size) for size in ((3, 2, 10, 16), (32, 24), (30, 32), (32, 40))]
@@ -189,11 +190,13 @@ def test_a_product_that_computes_its_operands(
     explanation = explained(*inputs)
     torch.testing.assert_close(explanation.result, layer(*inputs), rtol=1e-4, atol=1e-5)
     trials_of_products = [t for t in explanation.tuning.trials if t.kind == "product"]
-    assert [t.candidates[t.decision.winner] for t in trials_of_products] == [COMPUTES, COMPUTES]
+    winners = [trial.candidates[trial.decision.winner] for trial in trials_of_products]
+    assert winners == [COMPUTES, COMPUTES, "kernels"]
     (graph,) = explanation.graphs
     assert graph.library_calls == 0
-    # The product of heads; mean squares and `kept`; the product of scaled rows; that of `kept`.
-    assert graph.launches == 4
+    # The product of heads; mean squares and `kept`; the product of scaled rows; that of `kept`;
+    # `repeated`; its product.
+    assert graph.launches == 6
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")

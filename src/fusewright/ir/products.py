@@ -117,7 +117,7 @@ def matrix_product(group: Group) -> MatrixProduct | None:
     factors = _factors(action.value)
     if factors is None:
         return None
-    along = [_symbols(factor) for factor in factors]
+    along = [symbols_of(factor) for factor in factors]
     own = [[s for s in group.outer if s in along[k] and s not in along[1 - k]] for k in (0, 1)]
     columns = _columns(group, own)
     if columns is None or any(s not in along[0] | along[1] for s in group.outer):
@@ -155,7 +155,7 @@ def _factors(value: Value) -> tuple[Value, Value] | None:
     return None
 
 
-def _symbols(value: Value) -> set[Symbol]:
+def symbols_of(value: Value) -> set[Symbol]:
     """The symbols that a value varies with."""
     symbols: set[Symbol] = set()
     for node in postorder((value,)):

@@ -27,7 +27,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from fusewright.ir.bounds import ALWAYS, Conditions, access_conditions
 from fusewright.ir.index import Index, Symbol, extent, integer
-from fusewright.ir.products import is_operand
+from fusewright.ir.products import is_operand, symbols_of
 from fusewright.ir.value import Load, Value
 from fusewright.records import record
 from fusewright.schedule.analysis import Analysis
@@ -151,8 +151,11 @@ def _why_no_operand(nest: Nest, use: Uses, products: Collection[str]) -> str | N
     """
     if not all(reader.computes_operands for reader, _, _ in use.loads):
         return "a matrix product reads each element many times"
-    if not is_operand(nest.pieces[0].value):
+    value = nest.pieces[0].value
+    if not is_operand(value):
         return "a matrix product is of what lies in memory, and looks no places up"
+    if not symbols_of(value).issuperset(s for s in nest.outer if s.extent != 1):
+        return "it is the same along a loop, and a matrix product is of matrices"
     if not nest.loaded.keys().isdisjoint(products):
         return "it is computed where the product is that it follows from"
     return None

@@ -130,7 +130,7 @@ def _loops_of(statement: Statement, analysis: Analysis) -> tuple[ComputedBuffer,
         return ()
     read = OPERATORS.get(statement.operator)
     call = None if read is None else read(statement.arguments, analysis)
-    if call is None or not _have_one_type(call, statement.outputs[0]):
+    if call is None or not _is_for_kernels(call, statement.outputs[0]):
         return ()
     (output,) = statement.outputs
     sizes = product_sizes(output, output.layout.size, call.left.layout.size[-1], analysis)
@@ -178,10 +178,15 @@ def gathered(
     )
 
 
-def _have_one_type(call: ProductCall, output: Buffer) -> bool:
-    """Whether operands and result are of one type, as kernels have it."""
+def _is_for_kernels(call: ProductCall, output: Buffer) -> bool:
+    """Whether operands and result are of one type, and neither the rows nor the columns are all the
+    same memory, as kernels have it.
+    """
     operands = [call.left, call.right, *(() if call.bias is None else (call.bias,))]
-    return all(operand.layout.dtype is output.layout.dtype for operand in operands)
+    if any(operand.layout.dtype is not output.layout.dtype for operand in operands):
+        return False
+    sides = ((call.left.layout, -2), (call.right.layout, -1))
+    return all(layout.size[side] == 1 or layout.stride[side] != 0 for layout, side in sides)
 
 
 def multiplies_faster(
