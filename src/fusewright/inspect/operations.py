@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 from fusewright.ir.dtype import DType
 from fusewright.ir.group import Group, Reduce
 from fusewright.ir.index import LoopSymbol
-from fusewright.ir.products import DOT, factor_of, matrix_product
+from fusewright.ir.products import DOT, matrix_product
 from fusewright.ir.program import Buffer, BufferReference, CallOperator, Layout, ViewReference
 from fusewright.records import record
 from fusewright.runtime.compiled import Record
@@ -90,7 +90,7 @@ def operations_of_group(group: Group, hints: Mapping[str, int | float]) -> Opera
     if not products:
         return None
     product = matrix_product(group)
-    stored = factor_of(product.left).dtype if product is not None else products[0][1]
+    stored = product.factors[0].dtype if product is not None else products[0][1]
     return Operations(count=sum(count for count, _ in products), dtype=stored)
 
 

@@ -69,6 +69,14 @@ class MatrixProduct:
         """Whether both operands are loads, or casts of them, and nothing else is computed."""
         return is_loaded(self.left) and is_loaded(self.right)
 
+    @property
+    def factors(self) -> tuple[Value, Value]:
+        """What is multiplied: the operands before they are cast to the type in which products are
+        added up, where both are of one type, as instructions for half types want it.
+        """
+        left, right = _before_cast(self.left), _before_cast(self.right)
+        return (left, right) if left.dtype is right.dtype else (self.left, self.right)
+
 
 def load_of(operand: Value) -> Load:
     """The load that an operand of a product is, or is a cast of."""
@@ -90,10 +98,8 @@ def is_operand(value: Value) -> bool:
     )
 
 
-def factor_of(operand: Value) -> Value:
-    """An operand of a product before it is cast to the type in which products are added up: what
-    instructions for half types multiply.
-    """
+def _before_cast(operand: Value) -> Value:
+    """An operand of a product before it is cast to the type in which products are added up."""
     match operand:
         case Cast(argument=argument, dtype=dtype) if argument.dtype.compute is dtype:
             return argument

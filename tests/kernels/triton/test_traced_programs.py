@@ -17,13 +17,19 @@ from tests.kernels.triton import interpreter  # isort: skip - it has to come bef
 
 import torch
 
+from fusewright.context import CompileContext
 from fusewright.ir.canonical import canonical_names, structural_key
-from fusewright.ir.group import Group, Schedule
+from fusewright.ir.group import Group, Reduce, Schedule
+from fusewright.ir.limits import ProductForm
 from fusewright.ir.parse import parse_program
+from fusewright.ir.products import DOT
 from fusewright.ir.reference_groups import evaluate_group
 from fusewright.ir.text import print_group, print_program
 from fusewright.kernels import KernelSet
-from fusewright.kernels.triton import TritonKernel
+from fusewright.kernels.triton import LIMITS, PRODUCT_TYPES, TritonKernel
+from fusewright.kernels.triton.products import product_of
+from fusewright.records import replace
+from fusewright.schedule import schedule
 from tests.gpu.traced_counts import FILE as COUNTS
 from tests.gpu.traced_counts import counts
 from tests.gpu.traced_programs import code_of, texts
@@ -124,6 +130,30 @@ def agree(computed: torch.Tensor, expected: torch.Tensor, is_half: bool, text: s
         atol=max(largest, 1.0) * (1 / 32 if is_half else 1e-5),
         msg=lambda message: f"{message}\n{text}",
     )
+
+
+@pytest.mark.parametrize("name", ["llama_backward", "nn_functional_scaled_dot_product_attention_2"])
+def test_products_that_compute_their_operands_stay_products(name: str) -> None:
+    """Gradients that are the same for all rows, and operands cast to single precision among them:
+    what is no product is written as a sum, element by element.
+    """
+    text = next(text for own, text in texts() if own == name)
+    limits = replace(
+        LIMITS,
+        multiplies=lambda product: product.dtype in PRODUCT_TYPES,
+        product_form=lambda product: ProductForm(computes_operands=True),
+    )
+    works = schedule(parse_program(text), CompileContext(), lambda device: limits).works
+    groups = [work for work in works if isinstance(work, Group)]
+    dots = [group for group in groups if any(a.kind == DOT for a in reductions_of(group))]
+    products = [product_of(group) for group in dots]
+    assert None not in products
+    assert not all(product.loads_operands for product in products if product is not None)
+
+
+def reductions_of(group: Group) -> list[Reduce]:
+    actions = (action for stage in group.stages for action in stage.actions)
+    return [action for action in actions if isinstance(action, Reduce)]
 
 
 @pytest.mark.thorough

@@ -30,7 +30,7 @@ from fusewright.ir.dtype import DType
 from fusewright.ir.group import Group
 from fusewright.ir.index import Index, LoopSymbol, Symbol, integer
 from fusewright.ir.limits import PLAIN_PRODUCT, ProductForm
-from fusewright.ir.products import MatrixProduct, factor_of, matrix_product
+from fusewright.ir.products import MatrixProduct, matrix_product
 from fusewright.ir.value import Expressions, Load, Value, postorder
 from fusewright.kernels.triton.emit import KernelWriter
 from fusewright.kernels.triton.tiling import Configuration, TileAxis, Tiling, flatten, is_wide
@@ -81,8 +81,8 @@ def product_of(group: Group) -> MatrixProduct | None:
     product = matrix_product(group)
     if product is None or product.dtype is not DType.F32:
         return None
-    left, right = factor_of(product.left).dtype, factor_of(product.right).dtype
-    return product if left is right and left in PRODUCT_TYPES else None
+    left, right = product.factors
+    return product if left.dtype is right.dtype and left.dtype in PRODUCT_TYPES else None
 
 
 def product_configurations(
@@ -91,7 +91,7 @@ def product_configurations(
     """The configurations of a product: first the one that is taken without tuning. `rounds`:
     factors may be rounded to TF32.
     """
-    is_half = factor_of(product.left).dtype is not DType.F32
+    is_half = product.factors[0].dtype is not DType.F32
     rounds = rounds and not is_half
     tiles = HALF_TILES if is_half else ROUNDED_TILES if rounds else FLOAT_TILES
     for rows, columns, depth, warps, stages in tiles:
@@ -173,8 +173,8 @@ class TritonProductWriter(KernelWriter):
         y, x = self.tiling.outer
         make = Expressions()
         down: dict[Symbol, Index] = {self.depth.symbol: self.down.symbol.index}
-        left = make.substitute(factor_of(self.product.left), loops)
-        right = make.substitute(make.substitute(factor_of(self.product.right), loops), down)
+        left, right = (make.substitute(factor, loops) for factor in self.product.factors)
+        right = make.substitute(right, down)
         return Operand("left", left, (y, self.depth)), Operand("right", right, (self.down, x))
 
     def roots(self) -> tuple[Value, ...]:
