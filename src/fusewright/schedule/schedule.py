@@ -33,8 +33,8 @@ from fusewright.schedule.stages import build_group
 PROGRAM_PASSES: Final = (
     Pass("dead-code", remove_dead_code),
     Pass("moments", deviations_at_once),
-    Pass("split", split_reductions),
     Pass("products", products_as_loops),
+    Pass("split", split_reductions),  # Products may be sums, which it cuts as any other.
     Pass("attention", attention_as_loops),
     Pass("convolutions", convolutions_as_products),
 )
