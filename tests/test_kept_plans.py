@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import re
+import runpy
 import subprocess
 import sys
 import weakref
@@ -172,6 +173,81 @@ def test_other_weights_of_the_same_module_use_one_plan() -> None:
         result, records = compiled(module, input_tensor())
         torch.testing.assert_close(result, module(input_tensor()))
         assert (outcomes(records) == [kept_plans.FOUND]) == (number > 0)
+
+
+# -- The same program elsewhere --------------------------------------------------------------------
+
+MOVED = """
+import torch
+
+WEIGHT = torch.linspace(-1, 1, 48).reshape(8, 6)
+
+def f(x):
+    y = torch.nn.functional.layer_norm(x.exp(), (6,))
+    z = (y @ WEIGHT.t()).relu(); w = z.cos()
+    values, indices = torch.sort(w, stable=True)
+    count = values.sum(0)
+    return count.cumsum(0) + 1, indices
+
+def of_any_size(x):
+    first, second = x.chunk(2)
+    return (first *
+            second).softmax(-1)
+
+def wrong(x):
+    return (x - 9).log()
+"""
+
+
+def moved_to(file: Path, lines_before: int, name: str) -> Program:
+    """A function of `MOVED`, from a file of its own."""
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("#\n" * lines_before + MOVED)
+    function: Program = runpy.run_path(str(file))[name]
+    return function
+
+
+@pytest.mark.parametrize("name", ["f", "of_any_size"])
+def test_a_program_in_another_folder_has_the_plan_with_its_own_lines(
+    tmp_path: Path, folder: Path, name: str
+) -> None:
+    options = {"dynamic": True} if name == "of_any_size" else {}
+    modules: list[str] = []
+    told: list[Record] = []
+    for file, cache in (("a/first.py", True), ("b/second.py", True), ("b/second.py", False)):
+        program = moved_to(tmp_path / file, 7 * file.count("second"), name)
+        function = fusewright.compile(
+            program, options={"strict": True, "graph_cache": cache}, **options
+        )
+        function(input_tensor())
+        history = fusewright.explain(function).history
+        assert history is not None
+        ((record,),) = [each.records for each in history.compilations]
+        (path,) = folder.glob("fusewright_*.py")
+        modules.append(path.read_text())
+        path.unlink()
+        told.append(record)
+    assert [record.kept[:4] for record in told] == ["new:", kept_plans.FOUND[:4], ""]
+    assert modules[0] != modules[1] == modules[2]
+    assert "first.py" in modules[0] and "first.py" not in modules[1]
+    assert_told_alike(told[1], told[2])
+
+
+def test_a_moved_program_that_is_wrong_names_its_new_line(tmp_path: Path) -> None:
+    for file, lines_before in (("first.py", 0), ("second.py", 9)):
+        program = moved_to(tmp_path / file, lines_before, "wrong")
+        line = (tmp_path / file).read_text().splitlines().index("    return (x - 9).log()") + 1
+        function = fusewright.compile(program, options={"strict": True, "check_nan": True})
+        with pytest.raises(fusewright.errors.NanFound, match=f"{file}:{line}  return"):
+            function(input_tensor())
+
+
+def test_operators_on_other_lines_are_another_plan(tmp_path: Path) -> None:
+    """Two operators of one kind on one line are one origin of a kernel."""
+    for file, break_, expected in (("a.py", ";", "new: no graph"), ("b.py", "\n   ", "new: ")):
+        (tmp_path / file).write_text(f"def f(x):\n    y = x.sin(){break_} return y.sin()\n")
+        _, (record,) = compiled(runpy.run_path(str(tmp_path / file))["f"], input_tensor())
+        assert record.kept.startswith(expected)
 
 
 # -- Sizes that vary -------------------------------------------------------------------------------
@@ -587,6 +663,17 @@ def test_eight_processes_at_once(folder: Path) -> None:
     assert all(other["gradient"] == several[0]["gradient"] for other in several)
     assert len(kept_plans.PLANS.keys_on_disk()) == 2
     assert told(start(folder))["kept"] == [f"plan on disk: {kept_plans.FOUND}"] * 2
+
+
+def test_a_report_of_misses_is_no_use_of_them() -> None:
+    for program in (layer_norm, product, index):
+        compiled(program, input_tensor())
+    paths = [kept_plans.KEYS.path(key) for key in kept_plans.KEYS.keys_on_disk()]
+    for number, path in enumerate(paths):
+        os.utime(path, (number, number))
+    before = kept_plans.last_misses(5)
+    assert len({place for place, _ in before}) == 3
+    assert kept_plans.last_misses(5) == before
 
 
 def test_keys_are_remembered_within_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from functools import cache
 from typing import Any, Final
@@ -22,6 +22,7 @@ from torch import fx
 from fusewright import __version__
 from fusewright.config import FRONT_END_OPTIONS, Options
 from fusewright.context import CompileContext
+from fusewright.errors import Location
 from fusewright.ir.index import Symbol
 from fusewright.opaque import Opaque
 from fusewright.records import record
@@ -76,6 +77,11 @@ class GraphKey:
     place: str
     """That line, or nothing where it is unknown."""
 
+    locations: tuple[Location, ...]
+    """The lines of the user's program that the graph comes from, which are no part of the key: a
+    plan names them by their numbers, so that it holds wherever the program lies.
+    """
+
     parts: Mapping[str, str]
     facts: ShapeFacts | None
     """What is known of the sizes of the graph that vary, if any do."""
@@ -90,7 +96,7 @@ DESCRIPTIONS: Final = {
     "graph": "its operators",
     "layouts": "the sizes and types of its tensors",
     "sizes": "what is known of sizes that vary, and what they were when compiling",
-    "places": "the lines of the program that it comes from",
+    "places": "its modules, and which operators stand on one line",
     "options": "options",
     "modes": "modes",
     "variables": "variables of the environment",
@@ -110,11 +116,12 @@ def key_of(graph: Any, context: CompileContext, *, is_whole: bool) -> GraphKey:
         for option in fields(Options)
         if option.name not in NOT_DECISIVE
     }
-    place = next(filter(None, (node.meta.get("location") for node in graph.graph.nodes)), None)
+    place = next(iter(writer.locations), None)
     return GraphKey(
         facts=writer.facts,
         place=str(place or ""),
-        program=_digest(repr((is_whole, _place(place)))),
+        locations=tuple(writer.locations),
+        program=_digest(f"{is_whole} {place!r}"),
         parts={
             "graph": _digest("\n".join((repr(role), *writer.rows))),
             "layouts": _digest("\n".join(writer.layouts)),
@@ -170,6 +177,9 @@ class _GraphText:
         self.rows: list[str] = []
         self.layouts: list[str] = []
         self.places: list[str] = []
+        self.locations: dict[Location, int] = {}
+        """Numbers of the user's lines, in the order in which operators come from them."""
+
         self._numbers: dict[fx.Node, int] = {}
         self._operators: dict[Any, str] = {}
         self._symbols: set[Symbol] = set()
@@ -188,8 +198,14 @@ class _GraphText:
         row = (node.op, node.name, operator, arguments, tuple(keywords.items()), flags)
         self.rows.append(repr(row))
         self.layouts.append(self._value(meta.get("val")))
-        self.places.append(repr((_place(meta.get("location")), meta.get("module_path", ""))))
+        self.places.append(repr((self._line(meta.get("location")), meta.get("module_path", ""))))
         self._numbers[node] = len(self._numbers)
+
+    def _line(self, location: Location | None) -> int | None:
+        """The number of a line of the user's."""
+        if location is None:
+            return None
+        return self.locations.setdefault(location, len(self.locations))
 
     def _argument(self, value: Any) -> str:
         if isinstance(value, fx.Node):
@@ -278,13 +294,6 @@ def _operator(node: fx.Node) -> str:
     if getattr(target, "__module__", "") in ("_operator", "math"):
         return f"{target.__module__}.{target.__qualname__}"
     raise NotKept(f"it calls {getattr(target, '__qualname__', type(target).__qualname__)}")
-
-
-def _place(location: Any) -> Sequence[object]:
-    """A user's line, as the lines of a plan tell it; () where there is none."""
-    if location is None:
-        return ()
-    return (location.file, location.line, location.text)
 
 
 # -- What is around it -----------------------------------------------------------------------------

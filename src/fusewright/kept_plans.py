@@ -1,7 +1,8 @@
 """Plans of graphs that processes keep on disk for later ones, by the key of the graph.
 
 A file holds rows of records (`ir.stored`), from which the emitters make code anew: nothing in it is
-executed. Beside them lie, by the place in the program where graphs begin, the keys of those that
+executed. Lines of the user's program stand in it as the numbers that the key of the graph gives
+them, so that it holds for the same program at another place. Beside them lie, by the place in the program where graphs begin, the keys of those that
 were kept last, so that a miss can say what differs.
 """
 
@@ -10,7 +11,7 @@ from __future__ import annotations
 import json
 import logging
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, Final
 
@@ -18,7 +19,8 @@ from fusewright.context import CompileContext, Note
 from fusewright.errors import Location
 from fusewright.graph_key import GraphKey, NotKept, differences, key_of
 from fusewright.ir.group import Schedule
-from fusewright.ir.stored import MalformedRows, NotStored, RecordStorage, records_of
+from fusewright.ir.origin import Origin
+from fusewright.ir.stored import MalformedRows, NotStored, RecordStorage, RowForm, records_of
 from fusewright.logs import logger_of
 from fusewright.plans import Plan
 from fusewright.records import record
@@ -95,6 +97,43 @@ def _storage() -> RecordStorage:
     return RecordStorage({**records, **{cls.__name__: cls for cls in others}})
 
 
+def _line_forms(locations: Sequence[Location]) -> Mapping[type, RowForm]:
+    """Rows of what names a line of the user's program, which hold its number among `locations`."""
+    numbers = {location: number for number, location in enumerate(locations)}
+    texts = {str(location): number for location, number in numbers.items()}
+
+    def number_of(line: Location | str) -> int | None:
+        if not line or line == Location("", 0):
+            return None
+        number = texts.get(line) if isinstance(line, str) else numbers.get(line)
+        if number is None:
+            raise NotStored(f"a line that the graph does not come from: {line}")
+        return number
+
+    def location(number: int | None) -> Location:
+        return Location("", 0) if number is None else locations[number]
+
+    def origin(operator: str, number: int | None, module_path: str) -> Origin:
+        line = location(number)
+        return Origin(operator, line.file, line.line, line.text, module_path)
+
+    def note(kind: str, message: str, number: int | None) -> Note:
+        return Note(kind, message, "" if number is None else str(locations[number]))
+
+    return {
+        Location: RowForm(lambda item: [number_of(item)], location),
+        Origin: RowForm(
+            lambda item: (
+                item.operator,
+                number_of(Location(item.file, item.line, item.text)),
+                item.module_path,
+            ),
+            origin,
+        ),
+        Note: RowForm(lambda item: (item.kind, item.message, number_of(item.location)), note),
+    }
+
+
 def look_up(graph: Any, context: CompileContext, *, is_whole: bool, has_language: bool) -> Search:
     """The plan of an `aot.AtenGraph`, if an earlier process has kept it. `has_language`: its
     kernels are written in a language that a program brought along.
@@ -118,7 +157,7 @@ def _search(graph: Any, context: CompileContext, is_whole: bool) -> Search:
         if content is None:
             outcome = f"new: {_why_missing(key)}"
         else:
-            kept, outcome = _read(content), FOUND
+            kept, outcome = _read(content, key), FOUND
     except MalformedRows as error:  # Made anew, and written over.
         outcome = f"new: the kept one is damaged: {error}"
     if kept is not None and key.facts is not None:
@@ -169,9 +208,10 @@ def keep(search: Search, plan: Plan, compiled_record: Record) -> str:
     if search.key.facts is not None:
         assumed = tuple(search.key.facts.assumptions[search.assumptions_before :])
     content = (plan.name, plan.lines, plan.order, plan.hints, facts, notes, assumed)
+    forms = _line_forms(search.key.locations)
     try:
-        head = zlib.compress(_storage().text(content).encode(), 1)
-        rest = zlib.compress(_storage().text(compiled_record.schedule).encode(), 1)
+        head = zlib.compress(_storage().text(content, forms).encode(), 1)
+        rest = zlib.compress(_storage().text(compiled_record.schedule, forms).encode(), 1)
     except NotStored as reason:
         return f"not kept: it holds {reason}"
     PLANS.write(search.key.digest, len(head).to_bytes(8, "little") + head + rest)
@@ -179,19 +219,20 @@ def keep(search: Search, plan: Plan, compiled_record: Record) -> str:
     return search.outcome
 
 
-def _read(content: bytes) -> KeptPlan:
-    """The plan in a file. MalformedRows: it holds none."""
+def _read(content: bytes, key: GraphKey) -> KeptPlan:
+    """The plan in a file, for the graph of this key. MalformedRows: it holds none."""
+    forms = _line_forms(key.locations)
     length = int.from_bytes(content[:8], "little")
     head, rest = content[8 : 8 + length], content[8 + length :]
     try:
         text = zlib.decompress(head)
-        name, lines, order, hints, facts, notes, assumed = _storage().read(text)
+        name, lines, order, hints, facts, notes, assumed = _storage().read(text, forms)
     except (zlib.error, TypeError, ValueError) as error:
         raise MalformedRows(str(error)) from error
 
     @cache
     def scheduled() -> Schedule:
-        schedule: Schedule = _storage().read(zlib.decompress(rest))
+        schedule: Schedule = _storage().read(zlib.decompress(rest), forms)
         return schedule
 
     emitted = emit_module(name, lines)
@@ -202,11 +243,11 @@ def _read(content: bytes) -> KeptPlan:
 # -- Why a plan is missing -------------------------------------------------------------------------
 
 
-def _remembered(program: str) -> dict[str, Any]:
+def _remembered(program: str, *, is_use: bool = True) -> dict[str, Any]:
     """The `keys` of graphs that begin at one place, the newest last; that `place`; and the
     `outcome` of the search for the newest. Another version may have written another form.
     """
-    content = KEYS.read(program)
+    content = KEYS.read(program, is_use=is_use)
     told: Any = None if content is None else json.loads(content)
     if isinstance(told, dict) and told.keys() == {"keys", "place", "outcome"}:
         return told
@@ -224,7 +265,7 @@ def last_misses(count: int) -> list[tuple[str, str]]:
     """The graphs whose plans were made and kept last, newest first: where each begins, and why an
     earlier plan did not do.
     """
-    told = [_remembered(program) for program in KEYS.by_age()[-count:][::-1]]
+    told = [_remembered(program, is_use=False) for program in KEYS.by_age()[-count:][::-1]]
     return [(entry["place"], entry["outcome"]) for entry in told if entry["keys"]]
 
 

@@ -22,7 +22,7 @@ from typing import Any, Final
 from fusewright.ir import group, index, kernel, lines, origin, program, relations, sizes, value
 from fusewright.ir.dtype import DType
 from fusewright.ir.index import Compound, Index, LoopSymbol, RealSymbol, SizeSymbol
-from fusewright.records import fields_of, is_record
+from fusewright.records import fields_of, is_record, record
 
 PLAIN: Final = frozenset({str, int, float, bool, type(None)})
 
@@ -38,6 +38,21 @@ class NotStored(Exception):
 
 class MalformedRows(ValueError):
     """A text that `RecordStorage.text` has not written."""
+
+
+@record
+class RowForm:
+    """What the row of a class holds in some texts in place of its fields."""
+
+    parts: Callable[[Any], Iterable[Any]]
+    """Gives what the row of an object holds. It may raise NotStored."""
+
+    make: Callable[..., Any]
+    """Makes an object of that."""
+
+
+OWN_FIELDS: Final[Mapping[type, RowForm]] = {}
+"""The rows of all classes hold their fields."""
 
 
 def records_of(*modules: Any) -> dict[str, type]:
@@ -97,18 +112,21 @@ class RecordStorage:
             self._readers[name] = _maker(cls)
         self._parts = {**_CONTAINERS, **{cls: _getter(fields) for cls, fields in names.items()}}
 
-    def text(self, item: Any) -> str:
-        """The text of an object. NotStored: it holds one of another class."""
-        writer = _Writer(self._parts)
+    def text(self, item: Any, forms: Mapping[type, RowForm] = OWN_FIELDS) -> str:
+        """The text of an object, with the rows of some classes in other `forms`. NotStored: it
+        holds an object of another class.
+        """
+        writer = _Writer({**self._parts, **{cls: form.parts for cls, form in forms.items()}})
         root = writer.value(item)
         stored = {"classes": list(writer.classes), "rows": writer.rows, "root": root}
         return json.dumps(stored, separators=(",", ":"))
 
-    def read(self, text: str | bytes) -> Any:
-        """The object of a text. MalformedRows: there is none."""
+    def read(self, text: str | bytes, forms: Mapping[type, RowForm] = OWN_FIELDS) -> Any:
+        """The object of a text that was written in these `forms`. MalformedRows: there is none."""
+        other = {cls.__name__: form.make for cls, form in forms.items()}
         try:
             stored = json.loads(text)
-            readers = [self._readers[name] for name in stored["classes"]]
+            readers = [other.get(name) or self._readers[name] for name in stored["classes"]]
             objects: list[Any] = []
             for number, *given in stored["rows"]:
                 objects.append(

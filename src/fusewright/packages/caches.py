@@ -66,7 +66,7 @@ def export_to(path: Path) -> int:
     sections = []
     for kind, (files, _) in KINDS.items():
         for key in files.keys_on_disk():
-            content = files.read(key)
+            content = files.read(key, is_use=False)
             if content is not None:
                 sections.append((f"{kind}/{key}", content))
     write_package(path, {"what": WHAT}, sections, b"")

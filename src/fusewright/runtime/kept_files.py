@@ -54,8 +54,10 @@ class KeptFiles:
         """The file of a key, which may be absent."""
         return self.folder() / f"{key}{self._suffix}"
 
-    def read(self, key: str) -> bytes | None:
-        """The content that was kept under a key; None where there is none that can be trusted."""
+    def read(self, key: str, *, is_use: bool = True) -> bytes | None:
+        """The content that was kept under a key; None where there is none that can be trusted.
+        `is_use`: the file is kept for longer; a look at it for a report is none.
+        """
         path = self.path(key)
         try:
             with path.open("rb") as file:
@@ -64,8 +66,9 @@ class KeptFiles:
             return None
         if content is None or content[:_DIGEST_BYTES] != _digest(key, content[_DIGEST_BYTES:]):
             return None
-        with suppress(OSError):  # A folder that is only read keeps what it has.
-            os.utime(path)
+        if is_use:
+            with suppress(OSError):  # A folder that is only read keeps what it has.
+                os.utime(path)
         return content[_DIGEST_BYTES:]
 
     def write(self, key: str, content: bytes) -> None:
