@@ -24,6 +24,7 @@ from fusewright import generation, kept_plans, pipeline
 from fusewright.context import CompileContext
 from fusewright.ir.text import print_schedule
 from fusewright.packages import caches
+from fusewright.runtime import eager_kernels
 from fusewright.runtime.compiled import Record
 from fusewright.runtime.kept_files import KeptFiles
 from tests.threads import with_threads
@@ -364,10 +365,12 @@ def test_assumptions_of_stages_are_made_again(monkeypatch: pytest.MonkeyPatch) -
 # -- What else decides -----------------------------------------------------------------------------
 
 
-def test_frozen_weights_are_those_of_the_program() -> None:
+def test_frozen_weights_are_those_of_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
     results = []
     for number in range(2):
+        if number:  # No stage has a part in it any more.
+            monkeypatch.setattr(pipeline, "_generation", None)
         module = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4)).eval().requires_grad_(False)
         x = torch.ones(2, 3, 4, 4)
         result, records = compiled(module, x, freeze=True)
@@ -401,6 +404,14 @@ def test_a_size_or_an_option_that_differs_is_told() -> None:
     kept_plans.PLANS.clear()
     _, (record,) = compiled(layer_norm, input_tensor())
     assert record.kept == "new: it was removed, to make room"
+
+
+def test_a_kept_kernel_that_cannot_be_compiled_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, (record,) = compiled(layer_norm, input_tensor())
+    for kernel in record.kernels:
+        monkeypatch.setitem(eager_kernels._REASONS, kernel.key, "the driver refuses it")
+    with pytest.raises(fusewright.errors.FusewrightError, match=f"refuses it(?s:.*){__file__}"):
+        compiled(layer_norm, input_tensor())
 
 
 # -- Graphs of which no plan is kept ---------------------------------------------------------------

@@ -6,7 +6,7 @@ It brings all stages along, and `pipeline` imports it when it has something to g
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -16,7 +16,6 @@ from torch import fx
 from fusewright.aot import AtenGraph, ControlFlowCall, EagerCall, LoopCall, returns_results
 from fusewright.config import Options
 from fusewright.context import CompileContext
-from fusewright.errors import KernelNotCompiled
 from fusewright.ir.group import Group, Schedule
 from fusewright.ir.kernel import Launch
 from fusewright.ir.limits import LimitsOf
@@ -28,7 +27,6 @@ from fusewright.ir.text_kernels import print_kernel
 from fusewright.ir.verify import verify_program, verify_schedule
 from fusewright.ir.verify_lines import verify_lines
 from fusewright.kernels import (
-    TARGETS,
     KernelLanguage,
     KernelSet,
     Languages,
@@ -37,13 +35,12 @@ from fusewright.kernels import (
 )
 from fusewright.kernels.batching import Batcher, with_batches
 from fusewright.logs import log_text
-from fusewright.lower import calling_order, lower, may_lie_anyhow
+from fusewright.lower import calling_order, lower
 from fusewright.plans import Plan
 from fusewright.records import field, record, replace
 from fusewright.runtime.calling import CallingOrder
 from fusewright.runtime.choices import ChoiceSettings, Decision
 from fusewright.runtime.compiled import KernelCall, MeasuredChoice, Record
-from fusewright.runtime.eager_kernels import warn_of_eager_kernel, why_eager
 from fusewright.runtime.loader import LoadedModule
 from fusewright.schedule import schedule as fuse
 from fusewright.schedule.recording import why_not_recorded, written_inputs
@@ -59,21 +56,12 @@ from fusewright.wrapper.memory import peak_bytes, plan_memory
 
 __all__ = [
     "GeneratedCode",
-    "begin",
     "begin_choices",
     "generate_code",
-    "may_lie_anyhow",
     "record_of",
-    "tell_of_eager_kernels",
     "why_not_recorded",
     "written_inputs",
 ]
-
-
-def begin(device_types: Iterable[str]) -> None:
-    """Let the targets of these types of devices begin what takes its time."""
-    for device_type in sorted({*device_types} & set(TARGETS)):
-        TARGETS[device_type].begin()
 
 
 @record(kw_only=True)
@@ -278,24 +266,6 @@ def _known_choices(options: Options) -> tuple[int | None, bool]:
     """The alternative that options force, and whether what earlier processes found is used."""
     forced = int(options.multi_kernel) if options.multi_kernel.isdecimal() else None
     return forced, options.multi_kernel_cache and not options.multi_kernel_table
-
-
-def tell_of_eager_kernels(kernels: KernelSet, context: CompileContext) -> None:
-    """Warn of kernels that cannot be compiled, with the user's lines; under `strict`,
-    KernelNotCompiled is raised.
-    """
-    for kernel in kernels.definitions:
-        reason = why_eager(kernel.key)
-        if reason is None:
-            continue
-        launches = [call for call in kernels.launches.values() if isinstance(call, Launch)]
-        launch = next((call for call in launches if call.kernel == kernel.name), None)
-        if launch is None:
-            continue  # An alternative of a choice, which is left out.
-        place = ", ".join(map(str, launch.origins[:3]))
-        if context.options.strict:
-            raise KernelNotCompiled(f"{reason}\n  It computes {place or 'an unknown line'}")
-        warn_of_eager_kernel(kernel.name, place, reason)
 
 
 def record_of(

@@ -250,14 +250,14 @@ class _GraphText:
     def _value(self, value: Any) -> str:
         """What a node computes, without its elements."""
         if isinstance(value, torch.Tensor):
-            if value.device.type not in ("cpu", "meta"):
+            if value.device.type not in ("cpu", "cuda", "meta"):
                 raise NotKept(f"it computes on {value.device.type}")
             if value.layout is not torch.strided:
                 raise NotKept(f"it holds a tensor of layout {value.layout}")
             numbers = (*value.shape, *value.stride(), value.storage_offset())
             shown = [n if type(n) is int else self._constant(n) for n in numbers]
             bits = value.is_conj(), value.is_neg(), value.requires_grad
-            return repr((str(value.dtype), value.device.type, value.dim(), shown, bits))
+            return repr((str(value.dtype), str(value.device), value.dim(), shown, bits))
         if isinstance(value, list | tuple):
             return f"{type(value).__name__}[{', '.join(map(self._value, value))}]"
         if isinstance(value, Opaque):

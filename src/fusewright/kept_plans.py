@@ -2,8 +2,9 @@
 
 A file holds rows of records (`ir.stored`), from which the emitters make code anew: nothing in it is
 executed. Lines of the user's program stand in it as the numbers that the key of the graph gives
-them, so that it holds for the same program at another place. Beside them lie, by the place in the program where graphs begin, the keys of those that
-were kept last, so that a miss can say what differs.
+them, so that it holds for the same program at another place. Beside them lie, by the place in the
+program where graphs begin, the keys of those that were kept last, so that a miss can say what
+differs.
 """
 
 from __future__ import annotations

@@ -31,13 +31,15 @@ from fusewright.graph_pieces import GraphPiece, in_order, pieces
 from fusewright.interrupts import INTERRUPTS
 from fusewright.kept_plans import FOUND, KeptPlan, keep, look_up
 from fusewright.logs import warn
-from fusewright.plans import runner
+from fusewright.operators.layouts import may_lie_anyhow
+from fusewright.plans import runner, tell_of_eager_kernels
 from fusewright.progress import compiling
 from fusewright.records import replace
 from fusewright.runtime.calling import Call
 from fusewright.runtime.compiled import CompiledGraph, Record, Training
 from fusewright.runtime.cuda_graphs import Replayer, ReplayFacts, current_pool
 from fusewright.runtime.loader import load_module
+from fusewright.runtime.targets import begin
 from fusewright.torch_compat import is_autocast_on
 from fusewright.torch_compat.distributed import active_bucket_limits
 
@@ -61,7 +63,7 @@ def compile_graph(
     """
     devices = {value.device.type for value in example_inputs if isinstance(value, torch.Tensor)}
     if language is None and devices - {"cpu", "meta"}:
-        _generation().begin(devices)
+        begin(devices)
 
     if needs_gradients(graph_module, example_inputs):
         limits = active_bucket_limits() if context.options.split_for_ddp == "graph" else None
@@ -77,9 +79,7 @@ def compile_graph(
     if context.options.freeze:
         with context.stage("freeze"):  # What depends on weights alone is computed once.
             weights = weights_of(graph_module, example_inputs)
-            frozen = freeze(
-                graph, weights, layouts_are_free=_generation().may_lie_anyhow(graph.graph)
-            )
+            frozen = freeze(graph, weights, layouts_are_free=may_lie_anyhow(graph.graph))
             if frozen is not None:
                 context.note("frozen", str(frozen))
     whole = graph if frozen is None else frozen.graph
@@ -203,8 +203,7 @@ def compile_aten(
         module = load_module(code.emitted.text, code.constants)
         choices = generation.begin_choices(code, module, context.options)
         call, refusal = runner(code.plan, module, context)
-        for part in (code, *code.blocks):
-            generation.tell_of_eager_kernels(part.kernels, context)
+        tell_of_eager_kernels(code.lines, context)
 
     unrecorded = generation.why_not_recorded(code.schedule) if context.options.cuda_graphs else ""
     record = generation.record_of(code, context, refusal, unrecorded, choices)
@@ -223,6 +222,7 @@ def _compile_kept(kept: KeptPlan, graph: AtenGraph, context: CompileContext) -> 
     with context.stage("load"):
         module = load_module(plan.emitted.text, dict(graph.constants))
         call, refusal = runner(plan, module, context)
+        tell_of_eager_kernels(plan.lines, context)
     context.notes += kept.notes
     record = Record(
         **kept.facts,

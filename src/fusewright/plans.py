@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import import_module
 from typing import Any
 
 from fusewright.context import CompileContext
+from fusewright.errors import KernelNotCompiled
 from fusewright.ir.forms import blocks_of
-from fusewright.ir.lines import DefineKernel, DefineSymbol, Line, TakeInput
+from fusewright.ir.lines import CallKernel, DefineKernel, DefineSymbol, Line, TakeInput
 from fusewright.logs import log_text
 from fusewright.records import record
 from fusewright.runtime.calling import Call, CallingOrder
+from fusewright.runtime.eager_kernels import warn_of_eager_kernel, why_eager
 from fusewright.runtime.llvm_engine import object_code
 from fusewright.runtime.loader import LoadedModule
 from fusewright.runtime.memory_checks import MemoryChecks
@@ -51,6 +53,33 @@ def runner(plan: Plan, module: LoadedModule, context: CompileContext) -> tuple[C
         return load_plan(native, module), ""
     except NoNativePlan as error:
         return order.around(module.call), str(error)
+
+
+def tell_of_eager_kernels(lines: Iterable[Line], context: CompileContext) -> None:
+    """Warn of kernels that cannot be compiled, with the user's lines; under `strict`,
+    KernelNotCompiled is raised.
+    """
+    every = [*_with_blocks(lines)]
+    launches = [line.launch for line in every if isinstance(line, CallKernel)]
+    for kernel in (line.kernel for line in every if isinstance(line, DefineKernel)):
+        reason = why_eager(kernel.key)
+        if reason is None:
+            continue
+        launch = next((call for call in launches if call.kernel == kernel.name), None)
+        if launch is None:
+            continue  # An alternative of a choice, which is left out.
+        place = ", ".join(map(str, launch.origins[:3]))
+        if context.options.strict:
+            raise KernelNotCompiled(f"{reason}\n  It computes {place or 'an unknown line'}")
+        warn_of_eager_kernel(kernel.name, place, reason)
+
+
+def _with_blocks(lines: Iterable[Line]) -> Iterator[Line]:
+    """Lines, each ahead of those of the blocks that it runs."""
+    for line in lines:
+        yield line
+        for block in blocks_of(line):
+            yield from _with_blocks(block.lines)
 
 
 def _in_cpp(plan: Plan, module: LoadedModule, context: CompileContext) -> tuple[Call, str]:

@@ -85,6 +85,13 @@ def test_dropout(device: Path, tmp_path: Path) -> None:
     assert run_pretending(device, tmp_path, "dropout").rstrip().endswith("\n0 wrong")
 
 
+def test_plans_are_kept(device: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as are made of graphs on one GPU, and for no other."""
+    monkeypatch.setenv("FUSEWRIGHT_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.delenv("FUSEWRIGHT_GRAPH_CACHE", raising=False)
+    assert run_pretending(device, tmp_path, "kept_plans").rstrip().endswith(" kept, 0 wrong")
+
+
 def test_steps_of_optimizers(device: Path, tmp_path: Path) -> None:
     """Ten launches at most, and no copies of counters."""
     assert run_pretending(device, tmp_path, "optimizers").rstrip().endswith("\n0 wrong")

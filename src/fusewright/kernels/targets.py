@@ -21,7 +21,6 @@ from fusewright.ir.limits import (
 from fusewright.kernels import llvm, triton
 from fusewright.kernels.language import KernelLanguage, one_way
 from fusewright.records import record
-from fusewright.runtime import cuda
 from fusewright.runtime.llvm_engine import cpu_target
 from fusewright.runtime.targets import loader_of
 
@@ -35,9 +34,6 @@ class Target:
 
     language: Callable[[Options], KernelLanguage]
     """The language of kernels for it, which also loads them."""
-
-    begin: Callable[[], object] = bool
-    """Called before a graph with tensors on it is compiled."""
 
 
 def _llvm(options: Options) -> KernelLanguage:
@@ -84,7 +80,7 @@ TARGETS: Final = {
     target.device_type: target
     for target in (
         Target(device_type="cpu", language=_llvm),
-        Target(device_type="cuda", language=_triton, begin=cuda.begin),
+        Target(device_type="cuda", language=_triton),
     )
 }
 """All targets, by type of device."""

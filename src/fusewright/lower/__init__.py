@@ -3,6 +3,6 @@ eager operator.
 """
 
 from fusewright.lower.arguments import calling_order
-from fusewright.lower.lowering import lower, may_lie_anyhow
+from fusewright.lower.lowering import lower
 
-__all__ = ["calling_order", "lower", "may_lie_anyhow"]
+__all__ = ["calling_order", "lower"]

@@ -40,6 +40,7 @@ from fusewright.lower.put_back import put_backs
 from fusewright.lower.user_kernels import launch_user_kernel
 from fusewright.opaque import BUFFERS, Opaque, is_number
 from fusewright.operators import facts
+from fusewright.operators.layouts import may_lie_anyhow
 from fusewright.records import replace
 from fusewright.user_kernels import UserKernelOnCopies
 
@@ -423,16 +424,6 @@ def _viewed(node: fx.Node) -> fx.Node:
         assert isinstance(source.args[0], fx.Node)
         source = source.args[0]
     return source
-
-
-def may_lie_anyhow(graph: fx.Graph) -> bool:
-    """Whether no node looks at the memory behind its arguments: operators of ATen go by elements,
-    but for those that show memory.
-    """
-    calls = [node.target for node in graph.nodes if node.op == "call_function"]
-    names = [str(target) for target in calls if target is not operator.getitem]
-    known = ("aten.", PACKED_CONVOLUTION)
-    return all(name.startswith(known) and "as_strided" not in name for name in names)
 
 
 def picks_by(arguments: Iterable[Any]) -> bool:

@@ -21,7 +21,7 @@ from fusewright.generation import GeneratedCode, generate_code
 from fusewright.ir.forms import blocks_of, print_lines
 from fusewright.ir.kernel import Kernel, TritonFacts
 from fusewright.ir.lines import CallProgram, CallUserTriton, DefineDevice, DefineKernel, Line
-from fusewright.lower import may_lie_anyhow
+from fusewright.operators.layouts import may_lie_anyhow
 from fusewright.packages.calls import EntryPoint, PackagedCall
 from fusewright.packages.constants import constant_row
 from fusewright.packages.container import Section, write_package

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from fusewright.ir.kernel import CpuFacts, Kernel, TritonFacts
@@ -18,6 +18,15 @@ work of the launch, and on the CPU the fewest of them worth a thread of their ow
 """
 
 _LOADERS: Final[dict[str, Loader]] = {"cpu": cpu.load_kernels, "triton": cuda.load_kernels}
+
+_BEGINNINGS: Final[dict[str, Callable[[], None]]] = {"cuda": cuda.begin}
+"""By type of device, what is called before a graph with tensors there is compiled."""
+
+
+def begin(device_types: Iterable[str]) -> None:
+    """Begin what takes its time, before a graph with tensors on such devices is compiled."""
+    for device_type in sorted({*device_types} & _BEGINNINGS.keys()):
+        _BEGINNINGS[device_type]()
 
 
 def source_of(kernel: Kernel) -> Source:

@@ -77,10 +77,13 @@ class Collector:
 
 
 def traced(
-    module: fx.GraphModule, fakes: Sequence[Any], context: CompileContext
+    module: fx.GraphModule,
+    fakes: Sequence[Any],
+    context: CompileContext,
+    gpu: torch.device = GPU,
 ) -> dict[str, AtenGraph]:
     """The ATen graph of a graph on the GPU, as "", or both its halves, "forward" and "backward"."""
-    to_gpu(module)
+    to_gpu(module, gpu)
     if not needs_gradients(module, fakes):
         return {"": trace_inference(module, fakes, context)}
     joint = trace_training(module, fakes, context)
@@ -88,20 +91,22 @@ def traced(
     return {"forward": partition.forward, "backward": partition.backward}
 
 
-def moved(example: Any, mode: FakeMode, numbers: torch.device = CPU) -> Any:
+def moved(
+    example: Any, mode: FakeMode, numbers: torch.device = CPU, gpu: torch.device = GPU
+) -> Any:
     """A fake of the example on the GPU; single numbers are on `numbers`."""
     if not isinstance(example, torch.Tensor):
         return example
     meta = torch.empty_strided(example.shape, example.stride(), dtype=example.dtype, device="meta")
-    fake = mode.wrap(meta, numbers if example.dim() == 0 else GPU)
+    fake = mode.wrap(meta, numbers if example.dim() == 0 else gpu)
     return fake.requires_grad_(example.requires_grad)
 
 
-def to_gpu(module: fx.GraphModule) -> None:
+def to_gpu(module: fx.GraphModule, gpu: torch.device = GPU) -> None:
     """Let what the graph makes on the CPU be made on the GPU."""
 
     def changed(value: Any) -> Any:
-        return GPU if isinstance(value, torch.device) and value.type == "cpu" else value
+        return gpu if isinstance(value, torch.device) and value.type == "cpu" else value
 
     for node in module.graph.nodes:
         node.args, node.kwargs = (
