@@ -160,7 +160,7 @@ def _generate(
         decisions = known_decisions(lines, *_known_choices(options))
         winners = {name: decision.winner for name, decision in decisions.items()}
         lines = fill_choices(lines, winners)
-        lines = batch_launches(lines, Batcher(), program.released_inputs)
+        lines = batch_launches(lines, Batcher(), program.hints, program.released_inputs)
         kernels = with_batches(kernels, schedule, lines)
         lines = with_blocks(lines, inner.flows)
         least_bytes = peak_bytes(lines, program.hints)

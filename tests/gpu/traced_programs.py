@@ -74,7 +74,7 @@ def module_of(program: Program) -> tuple[Schedule, KernelSet, tuple[Line, ...]]:
     verify_schedule(scheduled)
     kernels = define_kernels(scheduled, context, languages)
     lines = generate_lines(scheduled, kernels.definitions, kernels.launches)
-    lines = batch_launches(lines, Batcher(), program.released_inputs)
+    lines = batch_launches(lines, Batcher(), program.hints, program.released_inputs)
     kernels = with_batches(kernels, scheduled, lines)
     lines = plan_memory(lines, program.hints)
     verify_lines(lines)

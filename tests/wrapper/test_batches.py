@@ -65,7 +65,7 @@ class ByName:
 def test_batches(text: str) -> str:
     lines = parse_lines(text)
     verify_lines(lines)
-    batched = batch_launches(lines, ByName(), frozenset({"released"}))
+    batched = batch_launches(lines, ByName(), {}, frozenset({"released"}))
     verify_lines(batched)
     printed = print_lines(batched)
     assert print_lines(parse_lines(printed)) == printed

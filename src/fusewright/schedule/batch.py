@@ -41,7 +41,7 @@ def batch(graph: Graph) -> None:
     latest: dict[tuple[str, Loops, frozenset[Loops]], int] = {}
     for number in range(len(graph.steps)):
         nest = graph.nest(number)
-        if nest is None or not (_is_plain(nest) or _is_small_reduction(nest)):
+        if nest is None or not (is_plain(nest) or _is_small_reduction(nest)):
             continue
         inner = frozenset(piece.inner for piece in nest.pieces if piece.inner)
         alike = nest.device, nest.outer, inner
@@ -54,7 +54,7 @@ def batch(graph: Graph) -> None:
         join(graph, earlier, number, nest.outer, (*left.pieces, *nest.pieces))
 
 
-def _is_plain(nest: Nest) -> bool:
+def is_plain(nest: Nest) -> bool:
     """Whether it stores at each point of its outer loops, and no more."""
     return nest.is_pointwise and not any(piece.inner for piece in nest.pieces)
 
@@ -82,7 +82,7 @@ def why_not_batch(graph: Graph, first: int, second: int) -> str | None:
     limits = graph.analysis.limits_of(left.device)
     if len({*left.loaded, *left.written, *right.loaded, *right.written}) > limits.most_buffers:
         return "a kernel cannot be given so many buffers"
-    if limits.batches_launches and _is_plain(left) and _do_the_same(left, right):
+    if limits.batches_launches and is_plain(left) and _do_the_same(left, right):
         return "their launches become one, with those over other loops"
     return why_not_join(graph, first, second)
 

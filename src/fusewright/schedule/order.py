@@ -2,16 +2,23 @@
 peak.
 
 Both are made and the one with the lower peak, by hints, is taken; the program's order wins a tie,
-so that steps stay near the data that they share.
+so that steps stay near the data that they share. Where launches that do the same become one, casts
+of weights stand together at the beginning, and those of their gradients at the end, as long as that
+hardly raises the peak.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
 
 from fusewright.records import record, replace
+from fusewright.schedule.batch import is_plain
 from fusewright.schedule.fusion import Graph
 from fusewright.schedule.nest import Nest, step_effects
+
+MORE_FOR_BATCHES: Final = 0.01
+"""By how much of the peak it may be higher so that launches become one."""
 
 
 def order_steps(graph: Graph, released: frozenset[str] = frozenset()) -> list[int]:
@@ -22,9 +29,35 @@ def order_steps(graph: Graph, released: frozenset[str] = frozenset()) -> list[in
     start = LiveMemory.before(graph, alive, released)
     as_written = _list_schedule(start.copy(), alive, lambda number, memory: number)
     frugal = _list_schedule(start.copy(), alive, lambda number, memory: memory.growth(number))
-    if frugal == as_written:
-        return as_written
-    return min((as_written, frugal), key=lambda order: _peak(start.copy(), order))
+    best, peak = as_written, _peak(start.copy(), as_written)
+    if frugal != as_written and (lower := _peak(start.copy(), frugal)) < peak:
+        best, peak = frugal, lower
+    for together in _together(graph, best):
+        if _peak(start.copy(), together) <= peak * (1 + MORE_FOR_BATCHES):
+            return together
+    return best
+
+
+def _together(graph: Graph, order: Sequence[int]) -> Iterator[list[int]]:
+    """Orders that have steps of which a launch may do several side by side: before everything else
+    what needs no other step, and behind it what no step needs; or only the former, or the latter.
+    """
+    alike = {number for number in order if _may_be_batched(graph, number)}
+    needed = {before for number in order for before in graph.dependencies.direct[number]}
+    first = {number for number in alike if not graph.dependencies.direct[number]}
+    last = alike - needed - first
+    for begin, end in ((first, last), (first, set()), (set(), last)):
+        if begin or end:
+            places = {number: (number in end) - (number in begin) for number in order}
+            yield sorted(order, key=places.__getitem__)
+
+
+def _may_be_batched(graph: Graph, number: int) -> bool:
+    """Whether a launch may do the work of a step and that of others like it."""
+    nest = graph.nest(number)
+    if nest is None or not graph.analysis.limits_of(nest.device).batches_launches:
+        return False
+    return len(nest.outer) == 1 and is_plain(nest)
 
 
 @record(frozen=False)

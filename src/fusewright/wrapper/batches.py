@@ -12,8 +12,9 @@ launch triton_add_90bc(h, b)           release g: f32[64]
 
 The launch writes the addresses of its tensors to `table0`, where its kernel finds them. So a step
 of an optimiser is a few launches, however many parameters it moves. A launch waits for the last one
-of its batch, as long as nothing needs its results or changes what it reads; memory of some size
-that would be freed meanwhile ends the waiting, so that no more is alive than before.
+of its batch, as long as nothing needs its results or changes what it reads. Memory that would be
+freed meanwhile waits, too, unless more would be alive at one time than the most that was without
+batches.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from fusewright.ir.lines import (
     Allocate,
     CallKernel,
     DefineKernel,
+    EnsureLayout,
     Free,
     FreeIfNotReused,
     Line,
@@ -80,14 +82,58 @@ class _Batch:
         )
 
 
+@record
+class _MemoryUse:
+    """The memory that lines hold, as far as its size can be told: what they allocate, results of
+    the library whose layout they ensure, and inputs that are released.
+    """
+
+    bytes: Mapping[str, int]
+    """Of the memory that goes with a buffer."""
+
+    held: Sequence[int]
+    """Bytes that are held behind each line."""
+
+    @staticmethod
+    def of(
+        lines: Sequence[Line], hints: Mapping[str, int | float], released: frozenset[str]
+    ) -> _MemoryUse:
+        sizes: dict[str, int] = {}
+        held = []
+        total = 0
+        for line in lines:
+            match line:
+                case Free(name=name) | FreeIfNotReused(name=name):
+                    total -= sizes.get(name, 0)
+                case Reuse(buffer=buffer, source=source) if source in sizes:
+                    sizes[buffer.name] = sizes[source]
+                case Allocate(buffer=buffer) | EnsureLayout(buffer=buffer) | Reuse(buffer=buffer):
+                    total += _note(sizes, buffer, hints)
+                case TakeInput(buffer=buffer) if buffer.name in released:
+                    total += _note(sizes, buffer, hints)
+            held.append(total)
+        return _MemoryUse(sizes, held)
+
+
+def _note(sizes: dict[str, int], buffer: Buffer, hints: Mapping[str, int | float]) -> int:
+    """The bytes of a buffer's memory, which are its in `sizes` from now on; 0 where they are."""
+    if buffer.name in sizes:
+        return 0
+    sizes[buffer.name] = buffer.layout.span.evaluate(hints) * buffer.layout.dtype.bytes
+    return sizes[buffer.name]
+
+
 def batch_launches(
-    lines: Sequence[Line], batching: Batching, released: frozenset[str] = frozenset()
+    lines: Sequence[Line],
+    batching: Batching,
+    hints: Mapping[str, int | float],
+    released: frozenset[str] = frozenset(),
 ) -> tuple[Line, ...]:
     """`lines` with batches of launches as one each, where memory is not planned yet. `released`:
     inputs that go when nobody reads them any more.
     """
     kernels = {line.kernel.name: line.kernel for line in lines if isinstance(line, DefineKernel)}
-    search = _Search(kernels, batching, released)
+    search = _Search(kernels, batching, released, _MemoryUse.of(lines, hints, released))
     batches = search.batches(lines)
     if not batches:
         return tuple(lines)
@@ -160,17 +206,26 @@ class _Search:
     """Finds the batches of lines, one line after the other."""
 
     def __init__(
-        self, kernels: Mapping[str, Kernel], batching: Batching, released: frozenset[str]
+        self,
+        kernels: Mapping[str, Kernel],
+        batching: Batching,
+        released: frozenset[str],
+        memory: _MemoryUse,
     ) -> None:
         self._kernels = kernels
         self._batching = batching
         self._released = released
+        self._use = memory
+        self._most = max(memory.held, default=0)
         self._inputs: set[str] = set()
         self._memory: dict[str, str] = {}
         """The buffer that was first in the memory of each that came later."""
 
         self._open: dict[_Key, _Batch] = {}
         """Batches that may go on."""
+
+        self._late: dict[_Key, int] = {}
+        """Bytes that would be free by now but for an open batch."""
 
         self._found: list[_Batch] = []
 
@@ -198,6 +253,8 @@ class _Search:
         return waiting
 
     def _pass(self, number: int, line: Line) -> None:
+        if self._use.held[number] + sum(self._late.values()) > self._most:
+            self._close({key: self._open[key] for key in self._late})
         match line:
             case CallKernel(launch=launch):
                 self._launch(number, launch)
@@ -211,7 +268,7 @@ class _Search:
                 self._end((), [self._owner(source)])
                 self._memory[buffer.name] = self._owner(source)
             case Free() | FreeIfNotReused():
-                self._free(line)
+                self._free(number, line)
             case _ if blocks_of(line):
                 self._close(self._open.copy())
             case _:
@@ -221,16 +278,23 @@ class _Search:
     def _owner(self, name: str) -> str:
         return self._memory.get(name, name)
 
-    def _free(self, line: Free | FreeIfNotReused) -> None:
-        """Memory of others, and a little of our own, may wait."""
+    def _free(self, number: int, line: Free | FreeIfNotReused) -> None:
+        """Memory of others, and a little of our own, may wait; more may where there is room."""
         name = line.name
-        waits = name in self._inputs and name not in self._released
+        if name in self._inputs and name not in self._released:
+            return
         if isinstance(line, FreeIfNotReused):
             layout = line.buffer.layout
             size = layout.span * layout.dtype.bytes
-            waits = waits or (size.is_constant and int(size) <= SMALL)
-        if not waits:
-            self._end((), [self._owner(name)])
+            if size.is_constant and int(size) <= SMALL:
+                return
+        owner = self._owner(name)
+        using = [key for key, batch in self._open.items() if batch.conflicts((), [owner])]
+        late = self._use.bytes.get(name)
+        if late is None or self._use.held[number] + sum(self._late.values()) + late > self._most:
+            self._close({key: self._open[key] for key in using})
+        elif using:
+            self._late[using[-1]] = self._late.get(using[-1], 0) + late
 
     def _launch(self, number: int, launch: Launch) -> None:
         kernel = self._kernels[launch.kernel]
@@ -264,3 +328,4 @@ class _Search:
             if self._batching.is_worth(len(batch.members), len(set(places))):
                 self._found.append(batch)
             del self._open[key]
+            self._late.pop(key, None)
