@@ -247,14 +247,11 @@ def package(
             options={"freeze": freeze, "tune": tune},
             cpp=cpp or "",
         )
-    except (FusewrightError, ValueError, OSError) as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(1) from None
-    typer.echo(f"{path}: {path.stat().st_size / 1e6:.1f} MB")
-    container = importlib.import_module("fusewright.packages.container")
-    try:
+        typer.echo(f"{path}: {path.stat().st_size / 1e6:.1f} MB")
+        # It is refused where nobody would load it, as in a folder that others may write to.
+        container = importlib.import_module("fusewright.packages.container")
         entries = container.read_package(path, b"").manifest["entries"]
-    except FusewrightError as error:  # Nobody would load it where it lies.
+    except (FusewrightError, ValueError, OSError) as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(1) from None
     for name, entry in entries.items():

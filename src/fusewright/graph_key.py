@@ -20,6 +20,7 @@ import torch
 from torch import fx
 
 from fusewright import __version__
+from fusewright.aot import first_location
 from fusewright.config import FRONT_END_OPTIONS, Options
 from fusewright.context import CompileContext
 from fusewright.errors import Location
@@ -116,7 +117,7 @@ def key_of(graph: Any, context: CompileContext, *, is_whole: bool) -> GraphKey:
         for option in fields(Options)
         if option.name not in NOT_DECISIVE
     }
-    place = next(iter(writer.locations), None)
+    place = first_location(graph.graph)
     return GraphKey(
         facts=writer.facts,
         place=str(place or ""),

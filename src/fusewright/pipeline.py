@@ -13,6 +13,7 @@ from torch import fx
 from fusewright.aot import (
     AtenGraph,
     by_relatives,
+    first_location,
     freeze,
     in_recorded_types,
     interpreter,
@@ -26,7 +27,7 @@ from fusewright.aot import (
     with_results,
 )
 from fusewright.context import COLLECTOR_PAUSE, CompileContext
-from fusewright.errors import BackendCompilerFailed, Location
+from fusewright.errors import BackendCompilerFailed
 from fusewright.graph_pieces import GraphPiece, in_order, pieces
 from fusewright.interrupts import INTERRUPTS
 from fusewright.kept_plans import FOUND, KeptPlan, keep, look_up
@@ -122,7 +123,7 @@ def _compile_training(
     if context.options.freeze:
         warn(
             "options={'freeze': True} freezes nothing where gradients are on: call the model under "
-            f"torch.no_grad()\n  {_first_place(graph_module.graph) or ''}"
+            f"torch.no_grad()\n  {first_location(graph_module.graph) or ''}"
         )
     with context.stage("aot"):
         joint = trace_training(graph_module, example_inputs, context)
@@ -138,7 +139,7 @@ def _compile_training(
             with (
                 INTERRUPTS.held(),
                 COLLECTOR_PAUSE,
-                compiling("a backward half", lambda: _first_place(graph.graph)),
+                compiling("a backward half", lambda: first_location(graph.graph)),
             ):
                 backward = compile_aten(graph, backward_context, language)
                 run = _in_recorded_types(backward)
@@ -263,15 +264,9 @@ def stage_failure(
     own, or where the graph begins.
     """
     stage = list(context.timings)[-1] if context.timings else "start"
-    location = getattr(error, "location", None) or _first_place(graph)
+    location = getattr(error, "location", None) or first_location(graph)
     detail = f"{type(error).__name__}: {getattr(error, 'what', error)}"
     return BackendCompilerFailed("fusewright", stage, location, detail)
-
-
-def _first_place(graph: fx.Graph) -> Location | None:
-    """The user's line where a graph begins."""
-    location = next(filter(None, (node.meta.get("location") for node in graph.nodes)), None)
-    return Location(*location) if isinstance(location, tuple) else location
 
 
 def warn_of_eager(failure: BackendCompilerFailed, what: str) -> None:

@@ -127,7 +127,7 @@ def test_a_kernel_of_several_launches_finds_its_tensors_in_a_table(
     assert table.tolist() == [64, 1 << 32 | 1025, *(tensor.data_ptr() for tensor in tensors)]
     assert [launched.grid[0] for launched in machine.driver.launched] == [1, 3]
     assert machine.driver.launched[1].slots[:2] == [table.data_ptr(), 2]
-    assert argument_tables.writer(-1, 481)[1] == 4000
+    assert argument_tables.writer(-1, bytes(8 * 400), 82)[1] == 4000
     argument_tables._writer.cache_clear()
 
 
@@ -141,7 +141,7 @@ def test_a_driver_of_fewer_parameters_writes_tables_by_more_launches(
 
     monkeypatch.setattr(cuda_driver, "load", load)
     argument_tables._writer.cache_clear()
-    assert argument_tables.writer(0, 5000) == (0x44, 480)
+    assert argument_tables.writer(0, bytes(8 * 4000), 1001) == (0x44, 480)
     argument_tables._writer.cache_clear()
 
 

@@ -18,6 +18,7 @@ from fusewright.aot.graph import AtenGraph
 from fusewright.aot.interpret import interpreter
 from fusewright.aot.joint import JointGraph
 from fusewright.aot.loop_calls import LoopCall
+from fusewright.aot.origins import first_location
 from fusewright.aot.partition import Partition, PartitionFunction, default_partition
 from fusewright.aot.rematerialization import min_cut_rematerialization_partition
 from fusewright.aot.runtime import in_recorded_types, returns_results, with_results
@@ -47,6 +48,7 @@ __all__ = [
     "aot_module",
     "by_relatives",
     "default_partition",
+    "first_location",
     "freeze",
     "has_symbols",
     "in_recorded_types",

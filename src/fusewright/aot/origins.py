@@ -37,6 +37,12 @@ def origin_of(node: fx.Node) -> dict[str, Any]:
     return {**origin, "checkpoint": meta["checkpoint"]} if "checkpoint" in meta else origin
 
 
+def first_location(graph: fx.Graph) -> Location | None:
+    """The user's line where a graph begins, captured or traced."""
+    location = next(filter(None, (node.meta.get("location") for node in graph.nodes)), None)
+    return Location(*location) if isinstance(location, tuple) else location
+
+
 @functools.lru_cache(maxsize=1024)
 def last_frame(trace: str) -> Location | None:
     """The innermost frame of a printed stack trace; None when there is none."""

@@ -94,8 +94,7 @@ class PackagedKernel:
             if not self._first_values:
                 return cuda_driver.prepare(device, cubin, self._tensors + len(self._letters))
             code = cuda_driver.prepare(device, cubin, len(TABLE_PARAMETERS))
-            values = len(self._first_values) // 8 + self._tensors - 1
-            return *code, *argument_tables.writer(device, values)
+            return *code, *argument_tables.writer(device, self._first_values, self._tensors)
         except DriverRefused as failure:
             raise self._refused(str(failure)) from None
 

@@ -14,6 +14,7 @@ import torch
 from fusewright.packages.constants import constant_of
 from fusewright.packages.structure import leaves_of, rebuild, torch_constant
 from fusewright.records import field, record
+from fusewright.runtime.fast_names import OPERATORS
 from fusewright.runtime.layouts import tensor_kind
 from fusewright.torch_compat import operator_arguments, operator_returns
 from fusewright.wrapper.dispatched import present_type
@@ -34,9 +35,6 @@ OPERATIONS: Final = {
 
 BYTES: Final = 0
 """Torch's number of the dtype `uint8`."""
-
-FUNCTIONS: Final = frozenset({"mm", "addmm", "bmm", "baddbmm", "convolution"})
-"""Functions of torch that are an operator's default overload."""
 
 MOST_ARGUMENTS: Final = 64
 """Arguments of an operator are fewer, as the C code has it."""
@@ -435,9 +433,9 @@ class PlanTranslator:
 
     def _operator(self, place: int) -> tuple[tuple[str, str], Any]:
         kind, *path = self._row(place)
-        if kind == "torch" and path[0] in FUNCTIONS:
-            path = ["aten", path[0], "default"]
-        elif kind != "operator":
+        if kind == "torch":
+            path = OPERATORS[f"torch.{path[0]}"].split(".")
+        if kind not in ("operator", "torch") or path[0] == "fusewright":
             raise NotStandalone(f"it calls {'.'.join(path)}")
         namespace, name, overload = path
         operator = constant_of(["operator", *path], {}, {})

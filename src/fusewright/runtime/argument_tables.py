@@ -20,6 +20,7 @@ from typing import Final
 from fusewright.runtime import cuda_driver
 from fusewright.runtime.cuda_driver import DriverRefused
 
+VALUE_BYTES: Final = 8
 FEW_VALUES: Final = 480
 MOST_VALUES: Final = 4000
 """Values that one launch writes: as many as fit the parameters of a kernel, 4096 bytes, and 32,764
@@ -63,7 +64,7 @@ WRITER: Final = """.version {version}
 
 def assembly(values: int) -> str:
     """The kernel that writes so many values, as PTX, which the driver compiles for any GPU."""
-    return WRITER.format(version=VERSIONS[values], values=values, bytes=8 * values)
+    return WRITER.format(version=VERSIONS[values], values=values, bytes=VALUE_BYTES * values)
 
 
 @functools.cache
@@ -71,10 +72,12 @@ def _writer(device: int, values: int) -> int:
     return cuda_driver.load(device, assembly(values).encode() + b"\0", f"write_{values}", 0)
 
 
-def writer(device: int, values: int) -> tuple[int, int]:
-    """The function, loaded on a GPU, that writes a table of so many values, and how many of them a
-    launch writes. Raises: DriverRefused.
+def writer(device: int, first: bytes, tensors: int) -> tuple[int, int]:
+    """The function, loaded on a GPU, that writes the table of a kernel of so many tensors, itself
+    the last of them: `first_values`, then the addresses of the others; and how many values a launch
+    writes. Raises: DriverRefused.
     """
+    values = len(first) // VALUE_BYTES + tensors - 1
     if values > FEW_VALUES:
         with suppress(DriverRefused):  # One older than CUDA 12.1 needs more launches.
             return _writer(device, MOST_VALUES), MOST_VALUES

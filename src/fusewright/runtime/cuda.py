@@ -141,8 +141,8 @@ class CudaKernel:
             code = cuda_driver.prepare(device, cubin, len(self.source.parameters))
             if not self.source.launches:
                 return code
-            values = len(self.source.launches) + self.source.tensors - 1
-            return *code, *argument_tables.writer(device, values)
+            table = argument_tables.writer(device, self.source.first_values, self.source.tensors)
+            return *code, *table
         except (GpuKernelFailed, DriverRefused) as failure:
             if eager_kernels.run_eagerly(self.source.key, str(failure)):
                 eager_kernels.warn_of_eager_kernel(self.name, "", str(failure))

@@ -7,25 +7,7 @@ from keyword import iskeyword
 from fusewright.ir.lines import CallUserTriton, EnsureLayout
 from fusewright.ir.origin import Origin
 from fusewright.ir.program import Enumerated, ListOf, Literal, Operand
-
-FAST_NAMES = {
-    "aten.mm.out": "torch.mm",
-    "aten.mm.default": "torch.mm",
-    "aten.addmm.out": "torch.addmm",
-    "aten.addmm.default": "torch.addmm",
-    "aten.bmm.out": "torch.bmm",
-    "aten.bmm.default": "torch.bmm",
-    "aten.baddbmm.out": "torch.baddbmm",
-    "aten.baddbmm.default": "torch.baddbmm",
-    "aten.convolution.default": "torch.convolution",
-    "fusewright.rnn_tanh.default": "torch.rnn_tanh",
-    "fusewright.rnn_relu.default": "torch.rnn_relu",
-    "aten.bernoulli.p": "runtime.bernoulli",
-}
-"""Operators that have a plain function with the same arguments: its argument parser is 1 µs faster
-than `torch.ops`, and 10 µs where the operator is written in Python; or one of ours is faster.
-All of them read elements only, and keep no tensor that they are given.
-"""
+from fusewright.runtime.fast_names import FAST_NAMES
 
 
 def operator_path(operator: str) -> str:

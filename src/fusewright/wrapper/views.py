@@ -31,7 +31,7 @@ from fusewright.ir.lines import (
 )
 from fusewright.ir.program import Buffer, BufferReference, Operand, ViewReference
 from fusewright.ir.text_parts import layout_indices
-from fusewright.wrapper.names import FAST_NAMES
+from fusewright.runtime.fast_names import FAST_NAMES
 
 _Key = tuple[ViewReference, bool]
 """A view, and whether it is for reading."""
