@@ -303,6 +303,55 @@ def test_inference_mode(mode: str, tensors: str, library: CLibrary, tmp_path: Pa
         assert result.is_inference() == wanted.is_inference()
 
 
+# Sizes that depend on data ------------------------------------------------------------------------
+
+
+def picked(x: torch.Tensor, index: torch.Tensor) -> Any:
+    return torch.nonzero(x > 0), x[x > 0.5].cumsum(0), x.unique(), x[:, index].sin()
+
+
+def test_what_is_picked_by_values(library: CLibrary, tmp_path: Path) -> None:
+    index = torch.tensor([2, 0, -1])
+    path = fusewright.aot_compile(picked, (torch.randn(4, 3), index), None, tmp_path / "p")
+    package = library.load(path)
+    for row in (torch.linspace(-1, 1, 12), torch.zeros(12), torch.full((12,), 2.0)):
+        x = row.reshape(4, 3)
+        for result, expected in zip(package(x, index), picked(x, index), strict=True):
+            torch.testing.assert_close(result, expected)
+    package.free()
+
+
+def in_rows(x: torch.Tensor) -> torch.Tensor:
+    indices = torch.nonzero(x > 0).squeeze(1)
+    torch._check(indices.shape[0] <= 5, lambda: "more than five are positive")
+    return x[indices].new_zeros(3) + indices.numel()
+
+
+def test_facts_about_data_are_checked(library: CLibrary, tmp_path: Path) -> None:
+    path = fusewright.aot_compile(in_rows, (torch.ones(8),), None, tmp_path / "p")
+    package = library.load(path)
+    for first in (-5, -4, -9):
+        x = torch.arange(first, first + 8.0)
+        torch.testing.assert_close(package(x), [in_rows(x)])
+    for run in (package, fusewright.load(path)):
+        with pytest.raises((Refused, RuntimeError), match="above 5: the program promised"):
+            run(torch.ones(8))
+    package.free()
+
+
+def test_the_device_of_what_is_drawn(library: CLibrary, tmp_path: Path) -> None:
+    def noisy(x: torch.Tensor) -> torch.Tensor:
+        return x + torch.randn(5)
+
+    path = fusewright.aot_compile(noisy, (torch.ones(5),), None, tmp_path / "p")
+    package, x = library.load(path), torch.ones(5)
+    torch.manual_seed(3)
+    (result,) = package(x)
+    torch.manual_seed(3)
+    torch.testing.assert_close(result, noisy(x))
+    package.free()
+
+
 # Conditions and loops ---------------------------------------------------------------------------
 
 

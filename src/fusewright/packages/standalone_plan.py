@@ -27,7 +27,7 @@ OPERATIONS: Final = {
         (
             "add", "multiply", "//", "%", "min", "max", "read number", "read size", "read stride",
             "allocate", "move", "reinterpret", "release", "launch", "mm", "bmm", "addmm", "copy",
-            "ensure layout", "dispatch", "return", "place", "branch", "while", "scan",
+            "ensure layout", "dispatch", "return", "place", "check", "branch", "while", "scan",
         )
     )
 }  # fmt: skip
@@ -35,6 +35,11 @@ OPERATIONS: Final = {
 
 BYTES: Final = 0
 """Torch's number of the dtype `uint8`."""
+
+NO_INDEX: Final = 0xFFFF_FFFF
+"""The processor among devices, as torch's C functions have it: its type, which is 0, and below it
+the index -1.
+"""
 
 MOST_ARGUMENTS: Final = 64
 """Arguments of an operator are fewer, as the C code has it."""
@@ -84,6 +89,7 @@ class ArgumentKind(IntEnum):
     TENSORS = 9
     TEXT = 10
     OPTIONAL_TEXT = 11
+    OPTIONAL_TENSORS = 12
 
 
 class NotStandalone(Exception):
@@ -243,7 +249,11 @@ class PlanTranslator:
         """A call of a function of ours."""
         result, function, count, *rest = operands
         _, name = self._row(function)
-        if name == "reinterpret":
+        if name == "check_fact":
+            number, message = rest[:count]
+            _, *words = text_words(self._constant(message))
+            self._write("check", self._integer_at(number), len(words), *words)
+        elif name == "reinterpret":
             source, *layout, offset = rest[:count]
             size, stride = map(self._integers_at, layout)
             numbers = (*size, *stride, self._integer_at(offset))
@@ -461,6 +471,9 @@ class PlanTranslator:
             items = self._now.collections[place]
             if inner == "List[Tensor]":
                 return [ArgumentKind.TENSORS, len(items), *map(self._tensor, items)]
+            if inner == "List[Optional[Tensor]]":
+                places = [NOTHING if self._is_none(item) else self._tensor(item) for item in items]
+                return [ArgumentKind.OPTIONAL_TENSORS, len(items), *places]
             if inner == "List[int]" or (not items and inner.startswith("List[")):
                 return [ArgumentKind.INTEGERS + is_optional, len(items), *self._items(items)]
             raise NotStandalone(f"it passes a list as {kind}")
@@ -471,6 +484,11 @@ class PlanTranslator:
         if place >= 0 or self._row(place)[0] != "literal":
             raise NotStandalone(f"it passes an object of Python as {kind}")
         return _literal(argument, rebuild(self._row(place)[1], ()))
+
+    def _is_none(self, place: int) -> bool:
+        """Whether `None` is at a place."""
+        is_literal = place < 0 and self._row(place)[0] == "literal"
+        return is_literal and self._constant(place) is None
 
     def _items(self, places: Iterable[int]) -> list[int]:
         words: list[int] = []
@@ -553,6 +571,8 @@ def _literal(argument: Any, value: Any) -> list[int]:
             (word,) = struct.unpack("<q", struct.pack("<d", float(value)))
         case (("int" | "ScalarType"), torch.dtype()):
             word = dtype_number(str(value).removeprefix("torch."))
+        case "Device", torch.device(type="cpu", index=None):
+            word = NO_INDEX
         case _:
             raise NotStandalone(f"it passes {value!r} as {kind}")
     return [ArgumentKind.WORD + is_optional, word]

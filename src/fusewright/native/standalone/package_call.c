@@ -451,20 +451,30 @@ static uint64_t new_reference(Call *call, int64_t place)
     return (uint64_t)(uintptr_t)reference;
 }
 
-/* The list of `count` items at `*at`, which is moved behind them. */
-static uint64_t new_list_of(Call *call, const int64_t **at, bool of_tensors)
+/* The item at `*at` of a list of this kind, in torch's form; `*at` is moved behind it. */
+static uint64_t next_item(Call *call, int64_t kind, const int64_t **at)
+{
+    int64_t first = *(*at)++;
+    switch (kind) {
+    case TENSORS:
+        return new_reference(call, first);
+    case OPTIONAL_TENSORS:
+        return first == NOTHING ? 0 : package_torch_optional(new_reference(call, first));
+    default: { /* an integer, or where it is */
+        int64_t value = *(*at)++;
+        return (uint64_t)(first != 0 ? call->numbers[value] : value);
+    }
+    }
+}
+
+/* The list at `*at`, which is moved behind it. */
+static uint64_t new_list_of(Call *call, int64_t kind, const int64_t **at)
 {
     int64_t count = *(*at)++;
     void *list = NULL;
     torch.new_list((size_t)count, &list);
     for (int64_t i = 0; i < count; i++) {
-        if (of_tensors) {
-            torch.list_push(list, new_reference(call, *(*at)++));
-        } else {
-            bool is_number = *(*at)++ != 0;
-            int64_t value = *(*at)++;
-            torch.list_push(list, (uint64_t)(is_number ? call->numbers[value] : value));
-        }
+        torch.list_push(list, next_item(call, kind, at));
     }
     return (uint64_t)(uintptr_t)list;
 }
@@ -482,7 +492,8 @@ static uint64_t new_text(const int64_t **at)
 /* The next argument, in torch's form. */
 static uint64_t next_argument(Call *call, const int64_t **at)
 {
-    switch (*(*at)++) {
+    int64_t kind = *(*at)++;
+    switch (kind) {
     case TENSOR:
         return new_reference(call, *(*at)++);
     case OPTIONAL_TENSOR:
@@ -496,11 +507,11 @@ static uint64_t next_argument(Call *call, const int64_t **at)
     case OPTIONAL_NUMBER:
         return package_torch_optional((uint64_t)call->numbers[*(*at)++]);
     case INTEGERS:
-        return new_list_of(call, at, false);
-    case OPTIONAL_INTEGERS:
-        return package_torch_optional(new_list_of(call, at, false));
     case TENSORS:
-        return new_list_of(call, at, true);
+    case OPTIONAL_TENSORS:
+        return new_list_of(call, kind, at);
+    case OPTIONAL_INTEGERS:
+        return package_torch_optional(new_list_of(call, kind, at));
     case TEXT:
         return new_text(at);
     case OPTIONAL_TEXT:
@@ -529,6 +540,13 @@ static bool op_dispatch(Call *call, const int64_t *operands)
     return true;
 }
 
+/* a number, how many words, a text that ends with them or a zero: what fails where it is negative */
+static bool op_check_fact(Call *call, const int64_t *operands)
+{
+    return call->numbers[operands[0]] >= 0 ||
+           package_refuse(call, "%.*s", (int)(8 * operands[1]), (const char *)(operands + 2));
+}
+
 static bool op_return(Call *call, const int64_t *operands)
 {
     call->returned_count = operands[0];
@@ -543,8 +561,8 @@ static bool (*const operations[])(Call *, const int64_t *) = {
     op_add,         op_multiply,   op_divide,      op_remainder, op_min,     op_max,
     op_read_number, op_read_size,  op_read_stride, op_allocate,  op_move,    op_reinterpret,
     op_release,     op_launch,     op_mm,          op_bmm,       op_addmm,   op_copy,
-    op_ensure_layout, op_dispatch, op_return,      op_place,     package_branch,
-    package_while_loop, package_scan,
+    op_ensure_layout, op_dispatch, op_return,      op_place,     op_check_fact,
+    package_branch, package_while_loop, package_scan,
 };
 
 bool package_run_operations(Call *call)

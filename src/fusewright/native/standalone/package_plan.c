@@ -260,7 +260,7 @@ static void read_rest(Reader *reader)
 const char *const package_forms[OPERATION_COUNT] = {
     "nrr",      "nrr",  "nrr",        "nrr",   "nrr",  "nrr",   "ns", "nsi",      "nsi", "oi#*r*r",
     "oo",       "os#*r*rr", "o",      "k#*s#*rri", "sss", "sss", "ssss", "ss",    "oi#*r*r",
-    NULL,       "#*q", "osii#*r*r",   "sbb#*A#*p", "bbi#*A#*p", "biii#*A#*i#*p",
+    NULL,       "#*q", "osii#*r*r",   "r#*i", "sbb#*A#*p", "bbi#*A#*p", "biii#*A#*i#*p",
 };
 
 /* A block whose operations are checked, and the package that it is of. */
@@ -345,7 +345,7 @@ static bool takes_argument(const Scope *scope, const int64_t **at, const int64_t
     if (kind == NONE) {
         return true;
     }
-    if (kind < NONE || kind > OPTIONAL_TEXT || left < 1) {
+    if (kind < NONE || kind > OPTIONAL_TENSORS || left < 1) {
         return false;
     }
     int64_t first = *(*at)++;
@@ -367,14 +367,15 @@ static bool takes_argument(const Scope *scope, const int64_t **at, const int64_t
         *at += first / 8 + 1;
         return true;
     }
-    int64_t width = kind == TENSORS ? 1 : 2;
+    bool of_tensors = kind == TENSORS || kind == OPTIONAL_TENSORS;
+    int64_t width = of_tensors ? 1 : 2;
     if (first < 0 || first > (left - 1) / width) {
         return false;
     }
     for (int64_t i = 0; i < first; i++, *at += width) {
-        bool is_right = kind == TENSORS
-                            ? is_tensor_place(scope, (*at)[0])
-                            : (*at)[0] == 0 || is_within((*at)[1], scope->block->number_count);
+        bool is_right = of_tensors ? is_tensor_place(scope, (*at)[0]) ||
+                                         (kind == OPTIONAL_TENSORS && (*at)[0] == NOTHING)
+                                   : (*at)[0] == 0 || is_within((*at)[1], scope->block->number_count);
         if (!is_right) {
             return false;
         }

@@ -113,7 +113,7 @@ bool package_find_section(const FusewrightPackage *package, const char *name, Ro
      A  two words: an argument of a block, and where it is
    `dispatch` has a form of its own. */
 extern const char *const package_forms[];
-enum { LAUNCH = 13, DISPATCH = 19, BRANCH = 22, WHILE_LOOP = 23, SCAN = 24, OPERATION_COUNT = 25 };
+enum { LAUNCH = 13, DISPATCH = 19, BRANCH = 23, WHILE_LOOP = 24, SCAN = 25, OPERATION_COUNT = 26 };
 
 /* An argument of a block: what a slot or weight holds, or a number of the block that runs it. */
 enum { FROM_PLACE, FROM_NUMBERS };
@@ -131,7 +131,8 @@ enum {
     OPTIONAL_INTEGERS, /* the same */
     TENSORS,           /* how many, their places */
     TEXT,              /* its length in bytes; its bytes, with at least one zero behind them */
-    OPTIONAL_TEXT      /* the same */
+    OPTIONAL_TEXT,     /* the same */
+    OPTIONAL_TENSORS   /* how many, their places, or NOTHING */
 };
 
 enum { MOST_ARGUMENTS = 64, MOST_DEPTH = 64 };
