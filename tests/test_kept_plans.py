@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch._higher_order_ops import scan, while_loop
 
 import fusewright
 from fusewright import generation, kept_plans, pipeline
@@ -414,18 +415,88 @@ def test_a_kept_kernel_that_cannot_be_compiled_is_told(monkeypatch: pytest.Monke
         compiled(layer_norm, input_tensor())
 
 
-# -- Graphs of which no plan is kept ---------------------------------------------------------------
+# -- Conditions and loops --------------------------------------------------------------------------
 
 
 def branches(x: torch.Tensor) -> torch.Tensor:
-    return torch.cond(x.sum() > 0, lambda x: x.sin(), lambda x: x.cos(), (x,))
+    return torch.cond(
+        x.sum() > 0,
+        lambda x: x.sin() @ WEIGHT.t() + torch.tensor([1.0, 2, 3, 4, 5, 6, 7, 8]),
+        lambda x: torch.cond(x[0, 0] > 0, lambda x: x.cos(), lambda x: x * 2, (x,)) @ WEIGHT.t(),
+        (x,),
+    )
 
 
-def test_a_condition_of_data_is_not_kept() -> None:
+def steps(x: torch.Tensor) -> Any:
+    counted = while_loop(
+        lambda n, y: n < 3, lambda n, y: (n + 1, y * torch.tensor(1.5)), (torch.tensor(0), x)
+    )
+    return *counted, *scan(lambda c, a: (c + a, (c * a).sin()), x.new_zeros(6), x)
+
+
+def running(x: torch.Tensor) -> torch.Tensor:
+    carry, stacked = scan(lambda c, a: ((c + a).tanh(), c * 2), x.new_zeros(6), x)
+    return carry + stacked.sum(0)
+
+
+@pytest.mark.parametrize("program", [branches, steps])
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_conditions_and_loops_are_kept(program: Program, dynamic: bool | None) -> None:
+    told = []
+    for number in range(2):
+        function = fusewright.compile(program, dynamic=dynamic, options={"strict": True})
+        for shift in (0.0, -9.0, 9.0):
+            x = input_tensor() + shift
+            torch.testing.assert_close(function(x), program(x))
+        history = fusewright.explain(function).history
+        assert history is not None
+        (compilation,) = history.compilations
+        record, *blocks = compilation.records
+        assert (record.kept == kept_plans.FOUND) == (number == 1)
+        assert not any(outcomes(blocks))
+        told.append(record)
+    old, new = told
+    assert_told_alike(old, new)
+    assert len(old.subprograms) == len(new.subprograms) > 1
+    for one, other in zip(old.subprograms, new.subprograms, strict=True):
+        assert_told_alike(one, other)
+
+
+def test_the_gradient_of_a_loop_is_kept() -> None:
+    found = []
     for _ in range(2):
-        result, records = compiled(branches, input_tensor())
-        torch.testing.assert_close(result, branches(input_tensor()))
-        assert records[0].kept.startswith("not kept: it calls")
+        x = input_tensor().requires_grad_()
+        result, records = compiled(running, x)
+        torch.testing.assert_close(result, torch.autograd.grad(running(x).sum(), [x]))
+        found.append([kept for kept in outcomes(records) if kept])
+    assert len(found[0]) == 2 and found[1] == [kept_plans.FOUND] * 2
+
+
+def test_what_a_block_does_is_in_the_key() -> None:
+    def chosen(x: torch.Tensor, first: Program, second: Program) -> Any:
+        return torch.cond(x.sum() > 0, first, second, (x,))
+
+    several = ((torch.sin, torch.cos), (torch.sin, torch.tan), (torch.cos, torch.sin))
+    for first, second in several:
+        x = input_tensor()
+        result, (record, *_) = compiled(
+            lambda x, f=first, g=second: chosen(x, lambda x: f(x), lambda x: g(x)), x
+        )
+        torch.testing.assert_close(result, first(x))
+        assert record.kept.startswith("new: ")
+
+
+# -- Graphs of which no plan is kept ---------------------------------------------------------------
+
+
+def test_calls_of_python_are_not_kept() -> None:
+    torch.manual_seed(0)
+    layer = nn.LSTM(6, 4)
+    for _ in range(2):
+        x = input_tensor().requires_grad_()
+        result, records = compiled(lambda x: layer(x.sin())[0], x)
+        torch.testing.assert_close(result, torch.autograd.grad(layer(x.sin())[0].sum(), [x]))
+        assert any(kept.startswith("not kept: it calls") for kept in outcomes(records))
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,14 @@ from typing import Any
 import torch
 from torch import fx
 
-from fusewright.aot import AtenGraph, ControlFlowCall, EagerCall, LoopCall, returns_results
+from fusewright.aot import (
+    AtenGraph,
+    ControlFlowCall,
+    EagerCall,
+    LoopCall,
+    block_graphs,
+    returns_results,
+)
 from fusewright.config import Options
 from fusewright.context import CompileContext
 from fusewright.ir.group import Group, Schedule
@@ -243,12 +250,11 @@ class _Subprograms:
             self.constants[self._prefix + node.name] = target
             return
         assert all(returns_results(graph, len(graph.outputs)) for graph in target.graphs)
-        names = [f"{self._prefix}{node.name}_{role}" for role in target.roles]
-        pairs = zip(names, target.graphs, strict=True)
-        codes = [self._block(name, graph) for name, graph in pairs]
+        graphs = {self._prefix + name: graph for name, graph in block_graphs(node).items()}
+        codes = [self._block(name, graph) for name, graph in graphs.items()]
         self.flows[node.name] = Flow(
             line=target.line,
-            names=tuple(names),
+            names=tuple(graphs),
             lines=tuple(code.lines for code in codes),
             orders=tuple(code.order for code in codes),
         )

@@ -20,7 +20,7 @@ import torch
 from torch import fx
 
 from fusewright import __version__
-from fusewright.aot import first_location
+from fusewright.aot import AtenGraph, block_graphs, first_location
 from fusewright.config import FRONT_END_OPTIONS, Options
 from fusewright.context import CompileContext
 from fusewright.errors import Location
@@ -108,10 +108,10 @@ DESCRIPTIONS: Final = {
 """The parts, as messages name them."""
 
 
-def key_of(graph: Any, context: CompileContext, *, is_whole: bool) -> GraphKey:
-    """The key of an `aot.AtenGraph`. NotKept: something of it has no text."""
-    writer = _GraphText(graph.graph)
-    role = (is_whole, graph.replaced_inputs, sorted(context.counters.items()))
+def key_of(graph: AtenGraph, context: CompileContext, *, is_whole: bool) -> GraphKey:
+    """The key of a graph. NotKept: something of it has no text."""
+    writer = _GraphText(graph)
+    role = (is_whole, sorted(context.counters.items()))
     options = {
         option.name: getattr(context.options, option.name)
         for option in fields(Options)
@@ -172,9 +172,11 @@ def _digest(text: str) -> str:
 
 
 class _GraphText:
-    """The text of a functional graph: a row for each node in three lists."""
+    """The text of a functional graph: a row for each node in three lists. The rows of a condition's
+    or loop's graphs come behind its own.
+    """
 
-    def __init__(self, graph: fx.Graph) -> None:
+    def __init__(self, graph: AtenGraph) -> None:
         self.rows: list[str] = []
         self.layouts: list[str] = []
         self.places: list[str] = []
@@ -185,8 +187,15 @@ class _GraphText:
         self._operators: dict[Any, str] = {}
         self._symbols: set[Symbol] = set()
         self.facts: ShapeFacts | None = None
-        for node in graph.nodes:
+        self._add_graph(graph)
+
+    def _add_graph(self, graph: AtenGraph) -> None:
+        self.rows.append(repr(graph.replaced_inputs))
+        for node in graph.graph.nodes:
             self._add(node)
+            for name, inner in block_graphs(node).items():
+                self.rows.append(name)
+                self._add_graph(inner)
 
     def _add(self, node: fx.Node) -> None:
         meta = node.meta
@@ -290,6 +299,8 @@ def _operator(node: fx.Node) -> str:
         return target
     if isinstance(target, OpOverload):
         return declaration_of(target)
+    if hasattr(target, "signature"):  # of a condition or loop
+        return repr(target.signature)
     if target in NUMBER_TARGETS:
         return f"torch.{target.__name__}"
     if getattr(target, "__module__", "") in ("_operator", "math"):

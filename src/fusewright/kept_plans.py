@@ -13,13 +13,14 @@ import json
 import logging
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any, Final
 
 from fusewright.context import CompileContext, Note
 from fusewright.errors import Location
 from fusewright.graph_key import GraphKey, NotKept, differences, key_of
 from fusewright.ir.group import Schedule
+from fusewright.ir.lines import Line
 from fusewright.ir.origin import Origin
 from fusewright.ir.stored import MalformedRows, NotStored, RecordStorage, RowForm, records_of
 from fusewright.logs import logger_of
@@ -60,17 +61,51 @@ FOUND: Final = "an earlier process has kept it"
 
 
 @record(kw_only=True)
-class KeptPlan:
-    """A plan that was kept, and what is told of it."""
+class KeptRecord:
+    """What is told of a program: of a graph, or of a block of its conditions and loops."""
 
-    plan: Plan
     facts: dict[str, Any]
     """Fields of its record."""
 
     scheduled: Callable[[], Schedule]
+    lines: tuple[Line, ...]
     notes: tuple[Note, ...]
+
+    def record(self, context: CompileContext, **others: Any) -> Record:
+        """The record of its compile, with `others` of its fields."""
+        fields = {
+            "timings": {},
+            "in_python_because": "",
+            "unrecorded_because": "",
+            "notes": self.notes,
+            **others,
+        }
+        began, scheduled = context.began, self.scheduled
+        return Record(**self.facts, **fields, scheduled=scheduled, lines=self.lines, began=began)
+
+
+@record(kw_only=True)
+class KeptPlan:
+    """A plan that was kept, and what is told of it."""
+
+    plan: Plan
+    own: KeptRecord
+    blocks: tuple[KeptRecord, ...]
+    """Of its conditions and loops, nested ones included."""
+
     assumptions: tuple[Assumption, ...]
     """What the stages took sizes that vary to be."""
+
+    def record(self, context: CompileContext, in_python_because: str) -> Record:
+        """The record of its compile, whose notes are all those of the context."""
+        return self.own.record(
+            context,
+            timings=dict(context.timings),
+            in_python_because=in_python_because,
+            notes=tuple(context.notes),
+            subprograms=tuple(block.record(context) for block in self.blocks),
+            kept=FOUND,
+        )
 
 
 @record(kw_only=True)
@@ -199,20 +234,23 @@ def keep(search: Search, plan: Plan, compiled_record: Record) -> str:
     """Keep a plan for later processes; what `explain` says of it."""
     if search.key is None:
         return search.outcome
-    if any(not choice.decisions for choice in compiled_record.choices):
+    records = (compiled_record, *compiled_record.subprograms)
+    if any(not choice.decisions for record in records for choice in record.choices):
         return "not kept: measuring has yet to choose among kernels"
-    if compiled_record.subprograms or compiled_record.tuned:
-        return "not kept: it holds programs of its own"
+    own, *blocks = (
+        ({name: getattr(record, name) for name in KEPT_FACTS}, record.lines, record.notes)
+        for record in records
+    )
     notes = compiled_record.notes[search.notes_before :]
-    facts = {name: getattr(compiled_record, name) for name in KEPT_FACTS}
     assumed: tuple[Assumption, ...] = ()
     if search.key.facts is not None:
         assumed = tuple(search.key.facts.assumptions[search.assumptions_before :])
-    content = (plan.name, plan.lines, plan.order, plan.hints, facts, notes, assumed)
+    content = (plan.name, plan.order, plan.hints, (*own[:2], notes), tuple(blocks), assumed)
     forms = _line_forms(search.key.locations)
     try:
         head = zlib.compress(_storage().text(content, forms).encode(), 1)
-        rest = zlib.compress(_storage().text(compiled_record.schedule, forms).encode(), 1)
+        schedules = tuple(record.schedule for record in records)
+        rest = zlib.compress(_storage().text(schedules, forms).encode(), 1)
     except NotStored as reason:
         return f"not kept: it holds {reason}"
     PLANS.write(search.key.digest, len(head).to_bytes(8, "little") + head + rest)
@@ -227,18 +265,25 @@ def _read(content: bytes, key: GraphKey) -> KeptPlan:
     head, rest = content[8 : 8 + length], content[8 + length :]
     try:
         text = zlib.decompress(head)
-        name, lines, order, hints, facts, notes, assumed = _storage().read(text, forms)
+        name, order, hints, own, blocks, assumed = _storage().read(text, forms)
     except (zlib.error, TypeError, ValueError) as error:
         raise MalformedRows(str(error)) from error
 
     @cache
-    def scheduled() -> Schedule:
-        schedule: Schedule = _storage().read(zlib.decompress(rest), forms)
-        return schedule
+    def schedules() -> tuple[Schedule, ...]:
+        read: tuple[Schedule, ...] = _storage().read(zlib.decompress(rest), forms)
+        return read
 
-    emitted = emit_module(name, lines)
-    plan = Plan(name=name, lines=lines, order=order, hints=hints, emitted=emitted)
-    return KeptPlan(plan=plan, facts=facts, scheduled=scheduled, notes=notes, assumptions=assumed)
+    def schedule_of(number: int) -> Schedule:
+        return schedules()[number]
+
+    records = [
+        KeptRecord(facts=facts, lines=lines, notes=notes, scheduled=partial(schedule_of, number))
+        for number, (facts, lines, notes) in enumerate((own, *blocks))
+    ]
+    emitted = emit_module(name, records[0].lines)
+    plan = Plan(name=name, lines=records[0].lines, order=order, hints=hints, emitted=emitted)
+    return KeptPlan(plan=plan, own=records[0], blocks=tuple(records[1:]), assumptions=assumed)
 
 
 # -- Why a plan is missing -------------------------------------------------------------------------

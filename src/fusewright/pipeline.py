@@ -30,14 +30,14 @@ from fusewright.context import COLLECTOR_PAUSE, CompileContext
 from fusewright.errors import BackendCompilerFailed
 from fusewright.graph_pieces import GraphPiece, in_order, pieces
 from fusewright.interrupts import INTERRUPTS
-from fusewright.kept_plans import FOUND, KeptPlan, keep, look_up
+from fusewright.kept_plans import KeptPlan, keep, look_up
 from fusewright.logs import warn
 from fusewright.operators.layouts import may_lie_anyhow
 from fusewright.plans import runner, tell_of_eager_kernels
 from fusewright.progress import compiling
 from fusewright.records import replace
 from fusewright.runtime.calling import Call
-from fusewright.runtime.compiled import CompiledGraph, Record, Training
+from fusewright.runtime.compiled import CompiledGraph, Training
 from fusewright.runtime.cuda_graphs import Replayer, ReplayFacts, current_pool
 from fusewright.runtime.loader import load_module
 from fusewright.runtime.targets import begin
@@ -221,22 +221,11 @@ def _compile_kept(kept: KeptPlan, graph: AtenGraph, context: CompileContext) -> 
     """Compile a graph whose plan was kept."""
     plan = kept.plan
     with context.stage("load"):
-        module = load_module(plan.emitted.text, dict(graph.constants))
+        module = load_module(plan.emitted.text, graph.constants_by_block())
         call, refusal = runner(plan, module, context)
         tell_of_eager_kernels(plan.lines, context)
-    context.notes += kept.notes
-    record = Record(
-        **kept.facts,
-        scheduled=kept.scheduled,
-        lines=plan.lines,
-        timings=dict(context.timings),
-        began=context.began,
-        in_python_because=refusal,
-        unrecorded_because="",
-        notes=tuple(context.notes),
-        kept=FOUND,
-    )
-    return CompiledGraph(run=call, path=module.path, record=record)
+    context.notes += kept.own.notes
+    return CompiledGraph(run=call, path=module.path, record=kept.record(context, refusal))
 
 
 def _replayer(

@@ -14,7 +14,7 @@ from fusewright.aot.autograd import aot_autograd, aot_function, aot_module
 from fusewright.aot.control_flow import ControlFlowCall
 from fusewright.aot.eager_calls import EagerCall
 from fusewright.aot.freezing import FrozenGraph, freeze, weights_of
-from fusewright.aot.graph import AtenGraph
+from fusewright.aot.graph import AtenGraph, block_graphs
 from fusewright.aot.interpret import interpreter
 from fusewright.aot.joint import JointGraph
 from fusewright.aot.loop_calls import LoopCall
@@ -46,6 +46,7 @@ __all__ = [
     "aot_autograd",
     "aot_function",
     "aot_module",
+    "block_graphs",
     "by_relatives",
     "default_partition",
     "first_location",

@@ -79,6 +79,11 @@ class ControlFlowCall:
         """The name of each graph's part in the condition or loop."""
         return ("true", "false") if self.is_condition else ("condition", "body")
 
+    @property
+    def signature(self) -> tuple[str, int]:
+        """All that it does, beside its graphs."""
+        return self.__name__, self.results
+
     def line(self, call: CallProgram, blocks: Sequence[Block]) -> Line:
         """The call as a wrapper line that runs `blocks`."""
         first, second = blocks

@@ -88,6 +88,16 @@ class AtenGraph:
             for name, target in targets.items()
         }
 
+    def constants_by_block(self, prefix: str = "") -> dict[str, torch.Tensor]:
+        """The constants, and those of conditions and loops, which have the names of their blocks
+        before theirs.
+        """
+        constants = {prefix + name: value for name, value in self.constants.items()}
+        for node in self.graph.nodes:
+            for name, graph in block_graphs(node).items():
+                constants |= graph.constants_by_block(f"{prefix}{name}_")
+        return constants
+
     @property
     def outputs(self) -> tuple[Any, ...]:
         """The nodes that the graph returns, in order."""
@@ -96,6 +106,19 @@ class AtenGraph:
     def graph_module(self) -> fx.GraphModule:
         """The graph as a module that can be called: one flat tuple out."""
         return fx.GraphModule(dict(self.constants), self.graph)
+
+
+def block_graphs(node: fx.Node) -> dict[str, AtenGraph]:
+    """The graphs of a condition or loop, by the names of the blocks that they are compiled to:
+    `cond_true`. None of another node.
+    """
+    target: Any = node.target
+    roles = getattr(target, "roles", ())
+    return (
+        {f"{node.name}_{role}": graph for role, graph in zip(roles, target.graphs, strict=True)}
+        if roles
+        else {}
+    )
 
 
 UNNOTICED: Final = "unnoticed"

@@ -62,6 +62,11 @@ class LoopCall:
         """The name of each graph's part in the loop."""
         return ("step",)
 
+    @property
+    def signature(self) -> tuple[str | int, ...]:
+        """All that it does, beside its graphs."""
+        return self.__name__, self.carried, self.sliced, self.reverse, *self.stacked
+
     def line(self, call: CallProgram, blocks: Sequence[Block]) -> Line:
         """The call as a wrapper line that runs `blocks`."""
         (body,) = blocks
