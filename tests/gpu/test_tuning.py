@@ -104,6 +104,23 @@ def test_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
     agree(explanation.result, linear(x, w / 10, b), factor=4)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_products_of_a_vector(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both are one kernel, as sums of the same vector are."""
+    monkeypatch.setattr(trials, "TIMER", KernelsWin(2))
+
+    def gated(x: Tensor, w: Tensor, v: Tensor) -> Tensor:
+        linear = torch.nn.functional.linear
+        return torch.nn.functional.silu(linear(x, w)) * linear(x, v)
+
+    x, w, v = (
+        torch.randn(*size, device=CUDA, dtype=dtype) for size in ((1, 512), (640, 512), (640, 512))
+    )
+    explanation = tuned(gated, x, w / 10, v / 10)
+    assert (explanation.graphs[0].library_calls, explanation.graphs[0].launches) == (0, 1)
+    agree(explanation.result, gated(x, w / 10, v / 10), factor=4)
+
+
 @pytest.mark.parametrize("fastest", [1, 3, 5, 8, 13])
 def test_rows_and_points(fastest: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trials, "TIMER", KernelsWin(fastest))
