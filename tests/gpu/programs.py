@@ -381,6 +381,12 @@ def sums_of_columns_beside_rows(x: Any, mean: Any, weight: Any) -> Any:
     return (normal * weight).sum((0, 1)), normal.sum((0, 1)), normal * weight
 
 
+@program(numbers((9, 40)))
+def sorted_rows(x: Any) -> Any:
+    """What is picked of rows whose elements all differ, and where it was."""
+    return (*torch.topk(x, 3), *torch.sort(x, 0), *torch.kthvalue(x, 7), *torch.nanmedian(x, 0))
+
+
 DIFFERENTIABLE = [
     name
     for name in PROGRAMS

@@ -15,7 +15,7 @@ import torch
 from fusewright.lower.rules import words
 from tests.lower.support import leaves
 from tests.operators import gradient_stage
-from tests.operators.samples import name_of
+from tests.operators.samples import name_of, picks_other_equals
 from tests.operators.walk import STAGES, Outcome, Sample, main, operators, walk
 
 LOOPS = words(
@@ -211,3 +211,22 @@ class WithResult:
 
     def __call__(self, *inputs: torch.Tensor) -> Any:
         return [self.change(result) for result in leaves(self.compiled(*inputs))]
+
+
+def test_other_places_of_equals_are_right_where_eager_promises_none() -> None:
+    """As on a GPU. A place twice, another element's, or a stable sort's is not."""
+    x = torch.tensor([[3.0, 1.0, 3.0, 2.0]])
+    values = torch.tensor([[3.0, 3.0]])
+
+    def accepts(places: list[int], **keywords: bool) -> bool:
+        found = values, torch.tensor([places])
+        wanted = values, torch.tensor([[0, 2]])
+        try:
+            return picks_other_equals(found, wanted, torch.topk, (x, 2), keywords)
+        except AssertionError:
+            return False
+
+    assert accepts([2, 0])
+    assert not accepts([0, 0])
+    assert not accepts([0, 3])
+    assert not accepts([2, 0], stable=True)

@@ -69,6 +69,11 @@ PROGRAMS: dict[str, tuple[Function, list[torch.Tensor], str]] = {
         [torch.empty(5, 5), torch.empty(5, dtype=torch.bool), torch.empty(5)],
         "extern aten._to_copy.default(arg0, dtype=dtype.bool, layout=layout.strided, device=",
     ),
+    "the first of each row": (
+        lambda x: torch.topk(x, 2),
+        [torch.empty(3, 64, dtype=HALF)],
+        "i64[3, 2] on cuda:0 = pointwise",
+    ),
     "the least of no elements": (lambda x: x.min(), [torch.empty(0)], "RuntimeError"),
 }
 """What is called with what, and a part of the text of its programs, forward and backward."""
