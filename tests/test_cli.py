@@ -227,7 +227,7 @@ def test_packages_are_made_and_run(tmp_path: Path) -> None:
     assert f"{path}: 0.0 MB" in made.output and "Python" not in made.output
     ran = CliRunner().invoke(app, ["run-package", str(path), "--size", "5", "--repeat", "2"])
     assert ran.exit_code == 0, ran.output
-    assert "forward(input" in ran.output and "result: float32 of size 5×3" in ran.output
+    assert "forward(input)\n" in ran.output and "result: float32 of size 5×3" in ran.output
     torch.save({"input": torch.randn(7, 4)}, tmp_path / "inputs.pt")
     words = ["run-package", str(path), "--inputs", str(tmp_path / "inputs.pt"), "--repeat", "1"]
     assert "size 7×3" in CliRunner().invoke(app, words).output

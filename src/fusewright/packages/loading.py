@@ -45,11 +45,7 @@ class Entry:
         parameters = entry["parameters"]
         self.signature = inspect.Signature(
             [
-                inspect.Parameter(
-                    row["name"],
-                    getattr(inspect.Parameter, row["kind"]),
-                    default=_default(row["kind"]),
-                )
+                inspect.Parameter(row["name"], getattr(inspect.Parameter, row["kind"]))
                 for row in parameters
             ]
         )
@@ -122,7 +118,7 @@ class Entry:
 
     def _leaves_of_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
         try:
-            bound = self.signature.bind(*args, **kwargs)
+            bound = self.signature.bind_partial(*args, **kwargs)  # Constants may be left out.
         except TypeError as error:
             raise WrongArgument(f"{self.name}: {error}") from None
         leaves: list[Any] = [None] * len(self._leaves)
@@ -137,10 +133,6 @@ class Entry:
             else:
                 take_leaves(structure, value, f"argument {name}", leaves)
         return leaves
-
-
-def _default(kind: str) -> Any:
-    return inspect.Parameter.empty if kind.startswith("VAR") else _ABSENT
 
 
 class _Leaf:
