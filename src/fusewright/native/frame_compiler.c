@@ -1,12 +1,11 @@
-/* Keeps entries by code object, and asks the compile callback for new ones. */
+/* Asks the compile callback for entries, within limits. */
 #include "frame_compiler.h"
 
 #include <stddef.h>
 #include <structmember.h>
 
 #include "frame_hook.h"
-
-static Py_ssize_t extra_index = -1;
+#include "written_calls.h"
 
 static PyTypeObject *frame_type; /* the struct sequence that callbacks receive */
 
@@ -30,252 +29,15 @@ static PyStructSequence_Desc frame_description = {
     7,
 };
 
-/* Once a process, however often the module is made: records must stay where they were put. */
-static int prepare(void)
-{
-    /* No free function: a record owns its code object, so that the slot of a dying code object is
-       empty. */
-    extra_index = PyUnstable_Eval_RequestCodeExtraIndex(NULL);
-    if (extra_index < 0) {
-        PyErr_SetString(PyExc_ImportError,
-                        "this Python has no extra slot on code objects left for fusewright");
-        return -1;
-    }
-    frame_type = PyStructSequence_NewType(&frame_description);
-    return frame_type == NULL ? -1 : 0;
-}
-
 int frame_compiler_setup(PyObject *module)
 {
-    if (frame_type == NULL && prepare() < 0) {
+    if (code_records_prepare() < 0) {
+        return -1;
+    }
+    if (frame_type == NULL && (frame_type = PyStructSequence_NewType(&frame_description)) == NULL) {
         return -1;
     }
     return PyModule_AddType(module, frame_type);
-}
-
-/* The first record of `code`, over all compilers. */
-static CodeRecord *first_record(PyCodeObject *code)
-{
-    void *record = NULL;
-    PyUnstable_Code_GetExtra((PyObject *)code, extra_index, &record);
-    return record;
-}
-
-CodeRecord *frame_compiler_find(FrameCompiler *compiler, PyCodeObject *code)
-{
-    CodeRecord *record = first_record(code);
-    while (record != NULL && record->compiler != compiler) {
-        record = record->next_of_code;
-    }
-    return record;
-}
-
-static CodeRecord *add_record(FrameCompiler *compiler, PyCodeObject *code)
-{
-    CodeRecord *record = PyMem_Calloc(1, sizeof *record);
-    if (record == NULL) {
-        PyErr_NoMemory();
-        return NULL;
-    }
-    record->next_of_code = first_record(code);
-    if (PyUnstable_Code_SetExtra((PyObject *)code, extra_index, record) < 0) {
-        PyMem_Free(record);
-        return NULL;
-    }
-    record->compiler = compiler;
-    record->code = (PyCodeObject *)Py_NewRef(code);
-    record->next_of_compiler = compiler->records;
-    compiler->records = record;
-    return record;
-}
-
-static void unlink_from_code(CodeRecord *record)
-{
-    CodeRecord *first = first_record(record->code);
-    if (first == record) {
-        PyUnstable_Code_SetExtra((PyObject *)record->code, extra_index, record->next_of_code);
-        return;
-    }
-    while (first->next_of_code != record) {
-        first = first->next_of_code;
-    }
-    first->next_of_code = record->next_of_code;
-}
-
-static void free_records(FrameCompiler *compiler)
-{
-    while (compiler->records != NULL) {
-        CodeRecord *record = compiler->records;
-        compiler->records = record->next_of_compiler;
-        compiler->entry_count -= record->entry_count;
-        unlink_from_code(record);
-        owners_clear(&record->owners);
-        for (Py_ssize_t i = 0; i < record->entry_count; i++) {
-            Py_DECREF(record->entries[i]);
-        }
-        Py_DECREF(record->code);
-        PyMem_Free(record->entries);
-        PyMem_Free(record);
-    }
-}
-
-/* Guards may run user code (an attribute with a getter), which may change the entries or free the
-   record: nothing of it is used after a check without looking again. */
-
-/* Whether an entry holds for a call, for which it then serves. */
-static bool serves(Entry *entry, const PendingCall *call)
-{
-    bool holds = entry_holds(entry, call);
-    if (holds) {
-        entry->served = true;
-        entry->passed_over = 0;
-    }
-    return holds;
-}
-
-static Owner *find_owner(FrameCompiler *compiler, PyCodeObject *code, const OwnerKey *key)
-{
-    CodeRecord *record = frame_compiler_find(compiler, code);
-    return record ? owners_find(&record->owners, key) : NULL;
-}
-
-/* The owner of a call, made when there is none; the code must have a record. NULL with an
-   exception. */
-static Owner *add_owner(FrameCompiler *compiler, PyCodeObject *code, const OwnerKey *key)
-{
-    PyObject *references[OWNER_PARTS];
-    if (owner_key_hold(key, references) < 0) {
-        return NULL;
-    }
-    CodeRecord *record = frame_compiler_find(compiler, code);
-    if (record == NULL && (record = add_record(compiler, code)) == NULL) {
-        owner_references_drop(references);
-        return NULL;
-    }
-    return owners_add(&record->owners, key, references);
-}
-
-/* The entry that holds among those that have served the owner of a call. */
-static Entry *find_of_owner(FrameCompiler *compiler, const PendingCall *call, const OwnerKey *key)
-{
-    Owner *owner = find_owner(compiler, call->code, key);
-    Py_ssize_t position = owner ? owner->last : 0;
-    for (Py_ssize_t tried = 0; owner != NULL && tried < owner->entry_count; tried++, position++) {
-        position = position < owner->entry_count ? position : 0;
-        Entry *entry = (Entry *)Py_NewRef(owner->entries[position]);
-        bool holds = serves(entry, call);
-        if (holds && tried == 0) {
-            return entry;
-        }
-        owner = find_owner(compiler, call->code, key);
-        if (holds) {
-            if (owner != NULL && position < owner->entry_count &&
-                owner->entries[position] == entry) {
-                owner->last = position;
-            }
-            return entry;
-        }
-        Py_DECREF(entry);
-    }
-    return NULL;
-}
-
-/* The entry that holds among all of a code, and where it was found. */
-static Entry *find_of_code(FrameCompiler *compiler, const PendingCall *call, CodeRecord *record,
-                           Py_ssize_t *position)
-{
-    for (Py_ssize_t i = 0; record != NULL && i < record->entry_count; i++) {
-        Entry *entry = (Entry *)Py_NewRef(record->entries[i]);
-        bool holds = serves(entry, call);
-        record = i > 0 || !holds ? frame_compiler_find(compiler, call->code) : NULL;
-        if (holds) {
-            if (record != NULL && i < record->entry_count && record->entries[i] == entry) {
-                memmove(record->entries + 1, record->entries, (size_t)i * sizeof *record->entries);
-                record->entries[0] = entry;
-            }
-            *position = i;
-            return entry;
-        }
-        Py_DECREF(entry);
-    }
-    return NULL;
-}
-
-/* Have an owner find an entry at once from now on, if the entry is still there. */
-static void remember(FrameCompiler *compiler, PyCodeObject *code, const OwnerKey *key, Entry *entry)
-{
-    Owner *owner = add_owner(compiler, code, key);
-    CodeRecord *record = frame_compiler_find(compiler, code);
-    for (Py_ssize_t i = 0; owner != NULL && record != NULL && i < record->entry_count; i++) {
-        if (record->entries[i] == entry) {
-            owner_use(owner, entry);
-            break;
-        }
-    }
-    PyErr_Clear(); /* memory is short: it is searched for again */
-}
-
-Entry *frame_compiler_find_entry(FrameCompiler *compiler, const PendingCall *call,
-                                 CodeRecord *record)
-{
-    Py_ssize_t position = 0;
-    if (record->entry_count <= 1) {
-        return find_of_code(compiler, call, record, &position);
-    }
-    OwnerKey key = owner_key(&record->owners, call);
-    bool owned = owner_key_names_any(&key);
-    Entry *entry = owned ? find_of_owner(compiler, call, &key) : NULL;
-    Owner *owner = owned && entry == NULL ? find_owner(compiler, call->code, &key) : NULL;
-    if (entry != NULL || (owner != NULL && owner->closed)) {
-        return entry;
-    }
-    record = frame_compiler_find(compiler, call->code);
-    entry = find_of_code(compiler, call, record, &position);
-    if (entry != NULL && owned && position > 0) {
-        remember(compiler, call->code, &key, entry);
-    }
-    return entry;
-}
-
-/* Move the entries that can never hold again to the list `dead`, and of those whose owners are all
-   gone all but the last used: another object may be like one that is gone. */
-static int take_dead_entries(CodeRecord *record, Py_ssize_t most_left_behind, PyObject *dead)
-{
-    int failed = owners_drop_dead(&record->owners);
-    Py_ssize_t kept = 0, taken = 0, left_behind = 0;
-    for (Py_ssize_t i = 0; i < record->entry_count; i++) {
-        Entry *entry = record->entries[i];
-        bool dies = entry_is_dead(entry) ||
-                    (entry->owner_count == 0 && ++left_behind > most_left_behind);
-        if (!failed && dies && (failed = PyList_Append(dead, (PyObject *)entry)) == 0) {
-            owners_forget(&record->owners, entry);
-            record->wasted_count += !entry->served;
-            Py_DECREF(entry);
-            taken++;
-        } else {
-            record->entries[kept++] = entry;
-        }
-    }
-    record->entry_count -= taken;
-    record->compiler->entry_count -= taken;
-    return failed;
-}
-
-/* Drop the dead entries of `code`, or of every code. They are let go last: that may run user code,
-   which may change the records. */
-static int drop_dead_entries(FrameCompiler *compiler, PyCodeObject *code)
-{
-    PyObject *dead = PyList_New(0);
-    int failed = dead == NULL ? -1 : 0;
-    Py_ssize_t most_left_behind = code ? compiler->recompile_limit : 0;
-    CodeRecord *record = compiler->records;
-    for (; record != NULL && failed == 0; record = record->next_of_compiler) {
-        if (code == NULL || record->code == code) {
-            failed = take_dead_entries(record, most_left_behind, dead);
-        }
-    }
-    Py_XDECREF(dead);
-    return failed;
 }
 
 static PyObject *entries_tuple(Entry **found, Py_ssize_t count)
@@ -287,12 +49,12 @@ static PyObject *entries_tuple(Entry **found, Py_ssize_t count)
     return entries;
 }
 
-/* Those that served an owner, in the order of the record. */
+/* The entries that served an owner, in the order of the record. */
 static PyObject *entries_of_owner(FrameCompiler *compiler, PyCodeObject *code, const OwnerKey *key)
 {
     PyObject *entries = PyList_New(0);
-    Owner *owner = find_owner(compiler, code, key);
-    CodeRecord *record = owner ? frame_compiler_find(compiler, code) : NULL;
+    Owner *owner = code_records_find_owner(&compiler->records, code, key);
+    CodeRecord *record = owner ? code_records_find(&compiler->records, code) : NULL;
     for (Py_ssize_t i = 0; entries != NULL && record != NULL && i < record->entry_count; i++) {
         if (owner_has(owner, record->entries[i]) &&
             PyList_Append(entries, (PyObject *)record->entries[i]) < 0) {
@@ -347,101 +109,12 @@ static PyObject *describe_call(FrameCompiler *compiler, const PendingCall *call,
     return description;
 }
 
-/* A function in plain Python may be called a million times behind a graph break: after some answers
-   that its calls hold nothing to compile, ever more calls pass between two questions. */
-#define REFUSALS_WITHOUT_WAIT 8
-#define MOST_DOUBLINGS 14
-
-static void refuse_once(CodeRecord *record)
-{
-    int doublings = ++record->refusals - REFUSALS_WITHOUT_WAIT;
-    if (doublings > 0) {
-        record->waits = 1 << Py_MIN(doublings, MOST_DOUBLINGS);
-    }
-    record->refusals = Py_MIN(record->refusals, REFUSALS_WITHOUT_WAIT + MOST_DOUBLINGS);
-}
-
-bool frame_compiler_declines(CodeRecord *record)
-{
-    if (record->waits > 0) {
-        record->waits--;
-        return true;
-    }
-    return record->closed;
-}
-
-/* Where calls are faster as they are written, so that guards, too, are lost time, ever fewer of them
-   are checked: another kind of call, which may be faster compiled, is noticed somewhat later. */
-#define FIRST_UNCHECKED 31
-#define MOST_UNCHECKED 255
-#define MOST_PASSED_OVER 1000 /* calls as written, none of them its own, until an entry is idle */
-
-bool frame_compiler_is_unchecked(CodeRecord *record)
-{
-    if (record->unchecked == 0) {
-        return false;
-    }
-    record->unchecked--;
-    return true;
-}
-
-/* Whether calls that the entry serves run compiled, or may come to, and there are such calls. Told
-   of one that it did not serve. */
-static bool is_waited_for(Entry *entry)
-{
-    if (entry->trial != NULL && call_trial_is_lost(entry->trial)) {
-        return false;
-    }
-    entry->passed_over = Py_MIN(entry->passed_over + 1, MOST_PASSED_OVER);
-    return entry->passed_over < MOST_PASSED_OVER;
-}
-
-void frame_compiler_ran_written(FrameCompiler *compiler, PyCodeObject *code)
-{
-    CodeRecord *record = frame_compiler_find(compiler, code);
-    if (record == NULL) {
-        return;
-    }
-    bool waits = false;
-    for (Py_ssize_t i = 0; i < record->entry_count; i++) {
-        waits |= is_waited_for(record->entries[i]);
-    }
-    if (waits) {
-        record->unchecked_next = 0;
-        return;
-    }
-    record->unchecked = Py_MAX(record->unchecked_next, FIRST_UNCHECKED);
-    record->unchecked_next = Py_MIN(2 * record->unchecked + 1, MOST_UNCHECKED);
-}
-
-/* Add an entry to those of a code. -1 with an exception. */
-static int add_entry(CodeRecord *record, Entry *entry)
-{
-    for (Py_ssize_t i = 0; i < record->entry_count; i++) {
-        if (record->entries[i] == entry) {
-            return 0;
-        }
-    }
-    Entry **entries =
-        PyMem_Realloc(record->entries, (size_t)(record->entry_count + 1) * sizeof *record->entries);
-    if (entries == NULL) {
-        PyErr_NoMemory();
-        return -1;
-    }
-    memmove(entries + 1, entries, (size_t)record->entry_count * sizeof *entries);
-    entries[0] = (Entry *)Py_NewRef(entry);
-    record->entries = entries;
-    record->entry_count++;
-    record->compiler->entry_count++;
-    return 0;
-}
-
 static int keep_answer(FrameCompiler *self, const PendingCall *call, const OwnerKey *key,
                        PyObject *answer)
 {
     PyCodeObject *code = call->code;
-    CodeRecord *record = frame_compiler_find(self, code);
-    if (record == NULL && (record = add_record(self, code)) == NULL) {
+    CodeRecord *record = code_records_find(&self->records, code);
+    if (record == NULL && (record = code_records_add(&self->records, code)) == NULL) {
         return -1;
     }
     if (answer == Py_None) {
@@ -449,7 +122,7 @@ static int keep_answer(FrameCompiler *self, const PendingCall *call, const Owner
         return 0;
     }
     if (answer == Py_False) {
-        refuse_once(record);
+        written_calls_refuse(record);
         return 0;
     }
     record->refusals = 0;
@@ -461,8 +134,9 @@ static int keep_answer(FrameCompiler *self, const PendingCall *call, const Owner
             code->co_qualname, answer);
         return -1;
     }
-    Owner *owner = add_owner(self, code, key);
-    if (owner == NULL || add_entry(frame_compiler_find(self, code), (Entry *)answer) < 0) {
+    Owner *owner = code_records_add_owner(&self->records, code, key);
+    if (owner == NULL ||
+        code_record_add_entry(code_records_find(&self->records, code), (Entry *)answer) < 0) {
         return -1;
     }
     return owner_use(owner, (Entry *)answer);
@@ -476,12 +150,12 @@ typedef enum { NO_LIMIT, LIMIT_OF_OWNER, LIMIT_OF_CODE, LIMIT_OF_ALL } Limit;
 static int reach_limit(FrameCompiler *self, const PendingCall *call, const OwnerKey *key,
                        Limit limit)
 {
-    Owner *owner = add_owner(self, call->code, key);
+    Owner *owner = code_records_add_owner(&self->records, call->code, key);
     if (owner == NULL) {
         return -1;
     }
     owner->closed = true;
-    frame_compiler_find(self, call->code)->closed |= limit != LIMIT_OF_OWNER;
+    code_records_find(&self->records, call->code)->closed |= limit != LIMIT_OF_OWNER;
     bool told = limit == LIMIT_OF_ALL && self->told_accumulated;
     self->told_accumulated |= limit == LIMIT_OF_ALL;
     if (told || self->on_limit == Py_None) {
@@ -489,9 +163,9 @@ static int reach_limit(FrameCompiler *self, const PendingCall *call, const Owner
     }
     PyObject *description = describe_call(self, call, key);
     PyObject *of_all = limit == LIMIT_OF_ALL ? Py_True : Py_False;
-    PyObject *answer = description ? PyObject_CallFunctionObjArgs(self->on_limit, description,
-                                                                  of_all, NULL)
-                                   : NULL;
+    PyObject *answer = description
+                           ? PyObject_CallFunctionObjArgs(self->on_limit, description, of_all, NULL)
+                           : NULL;
     Py_XDECREF(description);
     Py_XDECREF(answer);
     return answer == NULL ? -1 : 0;
@@ -502,8 +176,8 @@ static int reach_limit(FrameCompiler *self, const PendingCall *call, const Owner
 
 static Limit limit_of_code(FrameCompiler *self, PyCodeObject *code, const OwnerKey *key)
 {
-    CodeRecord *record = frame_compiler_find(self, code);
-    Owner *owner = find_owner(self, code, key);
+    CodeRecord *record = code_records_find(&self->records, code);
+    Owner *owner = code_records_find_owner(&self->records, code, key);
     if (owner != NULL && owner->entry_count >= self->recompile_limit) {
         return LIMIT_OF_OWNER;
     }
@@ -516,15 +190,15 @@ static Limit limit_of_code(FrameCompiler *self, PyCodeObject *code, const OwnerK
 /* Whether a limit is reached, told then; -1 with an exception. */
 static int check_limits(FrameCompiler *self, const PendingCall *call, const OwnerKey *key)
 {
-    if (drop_dead_entries(self, call->code) < 0) {
+    if (code_records_drop_dead(&self->records, call->code, self->recompile_limit) < 0) {
         return -1;
     }
     Limit limit = limit_of_code(self, call->code, key);
-    if (limit == NO_LIMIT && self->entry_count >= self->accumulated_limit) {
-        if (drop_dead_entries(self, NULL) < 0) {
+    if (limit == NO_LIMIT && self->records.entry_count >= self->accumulated_limit) {
+        if (code_records_drop_dead(&self->records, NULL, 0) < 0) {
             return -1;
         }
-        limit = self->entry_count >= self->accumulated_limit ? LIMIT_OF_ALL : NO_LIMIT;
+        limit = self->records.entry_count >= self->accumulated_limit ? LIMIT_OF_ALL : NO_LIMIT;
     }
     if (limit == NO_LIMIT) {
         return 0;
@@ -554,7 +228,7 @@ Entry *frame_compiler_compile(FrameCompiler *self, const PendingCall *call)
         return NULL;
     }
     const Owners nobody = {0};
-    CodeRecord *record = frame_compiler_find(self, call->code);
+    CodeRecord *record = code_records_find(&self->records, call->code);
     OwnerKey key = owner_key(record ? &record->owners : &nobody, call);
     Owner *owner = record ? owners_find(&record->owners, &key) : NULL;
     if ((owner != NULL && owner->closed) || check_limits(self, call, &key) != 0) {
@@ -606,7 +280,7 @@ static int FrameCompiler_traverse(PyObject *object, visitproc visit, void *arg)
     FrameCompiler *self = (FrameCompiler *)object;
     Py_VISIT(self->callback);
     Py_VISIT(self->on_limit);
-    for (CodeRecord *record = self->records; record != NULL; record = record->next_of_compiler) {
+    for (CodeRecord *record = self->records.first; record != NULL; record = record->next) {
         for (Py_ssize_t i = 0; i < record->entry_count; i++) {
             Py_VISIT(record->entries[i]);
         }
@@ -617,7 +291,7 @@ static int FrameCompiler_traverse(PyObject *object, visitproc visit, void *arg)
 static int FrameCompiler_clear(PyObject *object)
 {
     FrameCompiler *self = (FrameCompiler *)object;
-    free_records(self);
+    code_records_clear(&self->records);
     Py_CLEAR(self->callback);
     Py_CLEAR(self->on_limit);
     return 0;
@@ -650,13 +324,13 @@ static PyObject *FrameCompiler_entries(PyObject *self, PyObject *code)
         return PyErr_Format(PyExc_TypeError, "entries are kept by code object, not by %s",
                             Py_TYPE(code)->tp_name);
     }
-    CodeRecord *record = frame_compiler_find((FrameCompiler *)self, (PyCodeObject *)code);
+    CodeRecord *record = code_records_find(&((FrameCompiler *)self)->records, (PyCodeObject *)code);
     return record ? entries_tuple(record->entries, record->entry_count) : PyTuple_New(0);
 }
 
 static PyObject *FrameCompiler_reset(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
-    free_records((FrameCompiler *)self);
+    code_records_clear(&((FrameCompiler *)self)->records);
     ((FrameCompiler *)self)->told_accumulated = false;
     Py_RETURN_NONE;
 }

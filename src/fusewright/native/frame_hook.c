@@ -10,6 +10,9 @@
 #include <stddef.h>
 #include <structmember.h>
 
+#include "entry_search.h"
+#include "written_calls.h"
+
 /* What one thread is doing. All zero: the hook is off. */
 typedef struct {
     FrameCompiler *active;  /* looks frames up; kept alive by the `call` that set it */
@@ -114,14 +117,14 @@ static PyObject *evaluate_unhooked(PyThreadState *thread, InterpreterFrame *fram
 static Entry *choose_entry(FrameCompiler *compiler, const PendingCall *call)
 {
     become(off);
-    CodeRecord *record = frame_compiler_find(compiler, call->code);
+    CodeRecord *record = code_records_find(&compiler->records, call->code);
     if (record != NULL) {
-        Entry *entry = frame_compiler_find_entry(compiler, call, record);
+        Entry *entry = entry_search(&compiler->records, call, record);
         if (entry != NULL) {
             return entry;
         }
-        record = frame_compiler_find(compiler, call->code);
-        if (record != NULL && frame_compiler_declines(record)) {
+        record = code_records_find(&compiler->records, call->code);
+        if (record != NULL && written_calls_decline(record)) {
             return NULL;
         }
     }
@@ -237,7 +240,7 @@ static PyObject *run_tried(PyThreadState *thread, InterpreterFrame *frame, Frame
     }
     call_trial_end(entry->trial, result, compiled != before);
     if (call_trial_is_lost(entry->trial)) {
-        frame_compiler_ran_written(compiler, code);
+        written_calls_ran(&compiler->records, code);
     }
     Py_DECREF(entry);
     Py_DECREF(code);
@@ -269,8 +272,8 @@ static PyObject *evaluate_wanted(PyThreadState *thread, InterpreterFrame *frame)
 /* Whether a call of the code runs as it is: nothing but that is to be found out, quickly. */
 static bool is_skipped(FrameCompiler *compiler, PyCodeObject *code)
 {
-    CodeRecord *record = frame_compiler_find(compiler, code);
-    return record != NULL && record->entry_count == 0 && frame_compiler_declines(record);
+    CodeRecord *record = code_records_find(&compiler->records, code);
+    return record != NULL && record->entry_count == 0 && written_calls_decline(record);
 }
 
 /* Evaluate a frame of a thread that waits for frames. */
@@ -346,8 +349,8 @@ static bool enter(OutsideCall *call, FrameCompiler *compiler, PyObject *function
     if (root == NULL) {
         return false;
     }
-    CodeRecord *record = frame_compiler_find(compiler, root);
-    bool hooked = record == NULL || !frame_compiler_is_unchecked(record);
+    CodeRecord *record = code_records_find(&compiler->records, root);
+    bool hooked = record == NULL || !written_calls_are_unchecked(record);
     *call = (OutsideCall){(FrameCompiler *)Py_NewRef(compiler), (PyCodeObject *)Py_NewRef(root),
                           activity, hooked};
     become(hooked ? (Activity){.active = compiler, .root = root} : off);
