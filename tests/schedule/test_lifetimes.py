@@ -99,3 +99,16 @@ def test_what_releases_an_input_comes_first() -> None:
         for one in (program, released)
     ]
     assert orders == [["large", "small"], ["small", "large"]]
+
+
+def test_what_needs_little_makes_room_for_what_needs_much() -> None:
+    """Both steps free more than they need, and the first one more than the other."""
+    text = """
+program both(a: f32[2000, 2], v: f32[2], b: f32[1000])
+  release (a, b)
+  large: f32[2000] = extern aten.mv.default(a, v)
+  small: f32[] = extern aten.dot.default(b, b)
+  return large, small
+"""
+    steps = planned(text).steps
+    assert [step.work.outputs[0].name for step in steps] == ["small", "large"]

@@ -27,8 +27,8 @@ def order_steps(graph: Graph, released: frozenset[str] = frozenset()) -> list[in
     """
     alive = [number for number, step in enumerate(graph.steps) if step is not None]
     start = LiveMemory.before(graph, alive, released)
-    as_written = _list_schedule(start.copy(), alive, lambda number, memory: number)
-    frugal = _list_schedule(start.copy(), alive, lambda number, memory: memory.growth(number))
+    as_written = _list_schedule(start.copy(), alive, lambda number, memory: (number, 0))
+    frugal = _list_schedule(start.copy(), alive, lambda number, memory: memory.frugality(number))
     best, peak = as_written, _peak(start.copy(), as_written)
     if frugal != as_written and (lower := _peak(start.copy(), frugal)) < peak:
         best, peak = frugal, lower
@@ -103,7 +103,18 @@ class LiveMemory:
         """Bytes by which memory is larger after a step than before it."""
         size = self.graph.analysis.bytes
         freed = sum(size(name) for name in self.used[number] if self._dies(name, number))
-        return sum(map(size, self.made[number])) - freed
+        return self.needs(number) - freed
+
+    def needs(self, number: int) -> int:
+        """Bytes of what a step makes, which are there before what it reads is freed."""
+        return sum(map(self.graph.analysis.bytes, self.made[number]))
+
+    def frugality(self, number: int) -> tuple[int, int]:
+        """What to order steps by: first those that leave less memory alive, the one that needs the
+        least for it foremost, since it makes room for the others.
+        """
+        growth = self.growth(number)
+        return (0, self.needs(number)) if growth < 0 else (1, growth)
 
     def run(self, number: int) -> None:
         """The step has run."""
@@ -122,7 +133,7 @@ def _is_stored(graph: Graph, number: int, name: str) -> bool:
 
 
 def _list_schedule(
-    memory: LiveMemory, alive: Sequence[int], priority: Callable[[int, LiveMemory], int]
+    memory: LiveMemory, alive: Sequence[int], priority: Callable[[int, LiveMemory], tuple[int, int]]
 ) -> list[int]:
     """An order of the steps that always continues with the ready step of lowest priority; ties go
     to the lowest number.
@@ -151,11 +162,10 @@ def _list_schedule(
 
 def _peak(memory: LiveMemory, order: Sequence[int]) -> int:
     """The most bytes alive at once in this order."""
-    size = memory.graph.analysis.bytes
     alive = peak = 0
     for number in order:
         growth = memory.growth(number)
-        peak = max(peak, alive + sum(map(size, memory.made[number])))
+        peak = max(peak, alive + memory.needs(number))
         alive += growth
         memory.run(number)
     return peak
