@@ -134,7 +134,7 @@ class Limits:
     cheap_cost: int = 4
     """A value of at most this cost may be computed again wherever it is read."""
 
-    read_share: float = 1.0
+    read_share: float = 1.125
     """It may read so many times the bytes that it writes."""
 
     row_bytes: int = 1 << 17

@@ -17,7 +17,7 @@ from fusewright.ir.dtype import DType
 from fusewright.ir.index import Index
 from fusewright.kernels.analysis import lane_offsets
 from fusewright.kernels.llvm import indexing
-from fusewright.kernels.llvm.builder import Register, VectorType
+from fusewright.kernels.llvm.builder import IRBuilder, Register, VectorType
 from fusewright.kernels.llvm.plan import MOST_RUNS, runs_of
 from fusewright.kernels.llvm.scope import POINTER, Scope, any_lane
 from fusewright.kernels.llvm.storage import MEMORY, REGISTER, from_memory, to_memory
@@ -27,6 +27,18 @@ BYTES_OF_AVX512: Final = 64
 
 LANES_OF_MASKS: Final = (8, 16, 32, 64)
 """Lanes of masks that have such a register to themselves."""
+
+CACHE_LINE: Final = 64
+"""Bytes that come from memory together."""
+
+STEPS_AHEAD: Final = 8
+"""Turns of a loop by which memory is asked for before it is loaded. Sums of the columns of 1,024 x
+2,048 elements that lie in no cache take a quarter less time so, and not less with 4 or 16 (an AMD
+EPYC).
+"""
+
+FAR_STEP: Final = 1024
+"""Bytes from one load of a loop to its next from which processors do not ask ahead themselves."""
 
 
 def load(
@@ -67,9 +79,30 @@ def _load_run(
     pointer = indexing.address(scope, buffer, index, dtype)
     kind = VectorType(MEMORY[dtype], scope.lane_count)
     if active is None:
+        _prefetch_steps_ahead(scope, index, pointer, dtype)
         return b.emit(kind, f"load {kind}, ptr {pointer.text}, align {dtype.bytes}")
     mask, kind = _of_lanes_inside(scope, _mask(scope, active), kind)
     return _widened(scope, _masked_load(scope, kind, pointer, dtype.bytes, mask))
+
+
+def _prefetch_steps_ahead(scope: Scope, index: Index, pointer: Register, dtype: DType) -> None:
+    """Ask for what a loop loads some turns later, where it goes down columns: each turn is in
+    another page, of which processors know nothing ahead.
+    """
+    turning = scope.levels[scope.depth].symbols & index.free()
+    if scope.lanes is None or scope.lanes.symbol in turning or len(turning) != 1:
+        return
+    step = index.stride(*turning)
+    if step is not None and step.is_constant and abs(int(step)) * dtype.bytes >= FAR_STEP:
+        ahead = STEPS_AHEAD * int(step) * dtype.bytes
+        prefetch(scope.b, pointer, ahead, scope.lane_count * dtype.bytes)
+
+
+def prefetch(b: IRBuilder, pointer: Register, start: int, count: int) -> None:
+    """Ask for `count` bytes from `start` behind a pointer: there is no harm where none are."""
+    for place in range(start, start + count, CACHE_LINE):
+        line = b.emit(POINTER, f"getelementptr i8, ptr {pointer.text}, i64 {place}")
+        b.line(f"call void @llvm.prefetch.p0(ptr {line.text}, i32 0, i32 3, i32 1)")
 
 
 def _masked_load(

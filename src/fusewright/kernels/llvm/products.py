@@ -47,9 +47,6 @@ where a form is chosen.
 AHEAD_COLUMN, AHEAD_STEP = SizeSymbol("ahead_column"), SizeSymbol("ahead_step")
 """The column and the step of the depth from which memory is prefetched."""
 
-CACHE_LINE = 64
-"""Bytes of a cache line."""
-
 
 @record
 class Range:
@@ -288,9 +285,7 @@ class ProductWriter:
         with scope.loop(symbols, start, stop, 1, runs=False):
             scope.symbols[symbols[1]] = other
             pointer = indexing.address(scope, load.buffer, index, load.dtype)
-            for place in range(0, length * load.dtype.bytes, CACHE_LINE):
-                line = b.emit(POINTER, f"getelementptr i8, ptr {pointer.text}, i64 {place}")
-                b.line(f"call void @llvm.prefetch.p0(ptr {line.text}, i32 0, i32 3, i32 1)")
+            memory.prefetch(b, pointer, 0, length * load.dtype.bytes)
 
     def _row(self, first: Register, number: int) -> Register:
         """A row of a tile, or the last row there is."""
