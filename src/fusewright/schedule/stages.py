@@ -18,12 +18,13 @@ group [i0<32]
   stage over [r0<128]   store y[128*i0 + r0] = e[r0] / s
 ```
 Within a stage a value is handed on as it is. A later stage computes it again where that is cheap,
-else finds it in a local: a scalar, or a row over the inner loops.
+else finds it in a local: a scalar, or a row over the inner loops. A reduction that nobody waits for
+yet is put off to a stage that reads the same memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from fusewright.ir.group import (
@@ -49,7 +50,7 @@ RECOMPUTED_COST = 4
 """A value of at most this cost is computed again in a later stage rather than kept in a row."""
 
 RECOMPUTED_LOADS = 2
-"""A value that loads more than this is kept in a row."""
+"""A value that loads more than this at each point of a row is kept in a row."""
 
 ALL_ROWS_BYTES = 1 << 19
 """Nor is one with which the rows of a group would be longer than this: they lie on a thread's
@@ -115,8 +116,7 @@ class _Placement:
 
     def run(self) -> list[Placed]:
         placed: list[Placed] = []
-        for piece in self.nest.pieces:
-            level = max((self._level(piece, load) for load in self._own_loads(piece)), default=0)
+        for piece, level in zip(self.nest.pieces, _levels(self.nest), strict=True):
             replaced = partial(self._replacement, piece, level)
             value = self.analysis.expressions.rewrite(piece.value, {}, replaced)
             new = Placed(piece, level, value, in_memory=False)
@@ -127,15 +127,6 @@ class _Placement:
             for write in piece.writes:
                 self.by_buffer[write.buffer] = new
         return placed
-
-    def _own_loads(self, piece: Piece) -> list[Load]:
-        return [load for load in piece.loads(self.analysis) if load.buffer in self.by_buffer]
-
-    def _level(self, piece: Piece, load: Load) -> int:
-        """The first level at which the result that `load` wants is there."""
-        source = self.by_buffer[load.buffer]
-        hands_on = source.piece.is_store and source.piece.inner == piece.inner
-        return source.level if hands_on else source.level + 1
 
     def _replacement(self, piece: Piece, level: int, load: Load) -> Value | None:
         """The value that replaces a load of a buffer that this nest writes; None keeps the load."""
@@ -160,7 +151,11 @@ class _Placement:
 
     def _is_cheap(self, source: Placed) -> bool:
         cheap = self.analysis.cost(source.value) <= RECOMPUTED_COST
-        loads = len(self.analysis.loads(source.value))
+        inner = frozenset(source.piece.inner)
+        loads = sum(
+            bool(load.indirect) or not inner.isdisjoint(load.index.free())
+            for load in self.analysis.loads(source.value)
+        )
         return cheap and loads <= (1 if source.in_memory else RECOMPUTED_LOADS)
 
     def _takes_row(self, inner: tuple[LoopSymbol, ...], load: Load) -> bool:
@@ -181,6 +176,43 @@ class _Placement:
 
     def _read(self, local: Local, index: Index) -> Value:
         return self.analysis.expressions.load(local.name, index, local.dtype)
+
+
+def _levels(nest: Nest) -> list[int]:
+    """The level of each piece: the first at which all results that it wants are there, but for
+    reductions that are put off.
+    """
+    own = {write.buffer: n for n, piece in enumerate(nest.pieces) for write in piece.writes}
+    loaded = [{load.buffer for load in piece.loads(nest.analysis)} for piece in nest.pieces]
+    levels: list[int] = []
+    wanted_by: dict[int, list[int]] = {}
+    for number, piece in enumerate(nest.pieces):
+        sources = {own[name] for name in loaded[number] if own.get(name, number) < number}
+        for source in sources:
+            wanted_by.setdefault(source, []).append(number)
+        levels.append(max((_behind(nest, levels, n, piece) for n in sources), default=0))
+    if any(piece.kind == "scatter" for piece in nest.pieces):
+        return levels  # It changes memory, which is read before or behind it.
+    for number, piece in enumerate(nest.pieces):
+        if not piece.is_reduction:
+            continue
+        beside = {
+            levels[n]
+            for n, other in enumerate(nest.pieces)
+            if n != number and other.inner == piece.inner and loaded[n] & loaded[number]
+        }
+        last = min((levels[n] for n in wanted_by.get(number, ())), default=1 + max(levels)) - 1
+        if levels[number] not in beside:
+            later = (level for level in beside if levels[number] < level <= last)
+            levels[number] = min(later, default=levels[number])
+    return levels
+
+
+def _behind(nest: Nest, levels: Sequence[int], number: int, piece: Piece) -> int:
+    """The first level at which `piece` can have the result of an earlier one."""
+    source = nest.pieces[number]
+    hands_on = source.is_store and source.inner == piece.inner
+    return levels[number] if hands_on else levels[number] + 1
 
 
 def row_index(inner: tuple[LoopSymbol, ...]) -> Index:
