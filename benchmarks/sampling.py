@@ -21,11 +21,16 @@ SAMPLE_SECONDS = 0.002
 """A sample repeats calls that are shorter than this, so that reading the clock does not matter."""
 
 
+def clock() -> Callable[[], float]:
+    """The function that tells the time, that of the processor where it is asked for."""
+    return time.process_time if PROCESSOR_TIME in os.environ else time.perf_counter
+
+
 def take_turns(
     calls: dict[str, Callable[[], Any]], seconds: float = SECONDS
 ) -> dict[str, list[float]]:
     """Seconds a call, sampled in turns that begin with another column each time."""
-    now = time.process_time if PROCESSOR_TIME in os.environ else time.perf_counter
+    now = clock()
     repeats: dict[str, int] = {}
     for column, call in calls.items():
         call()
