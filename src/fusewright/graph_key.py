@@ -131,7 +131,12 @@ def key_of(graph: AtenGraph, context: CompileContext, *, is_whole: bool) -> Grap
             "options": _named(options),
             "modes": _named({name: mode() for name, mode in MODES.items()}),
             "variables": _named(_variables()),
-            "processor": _named(_processor(context.options.kernel_target)),
+            "processor": _named(
+                {
+                    **_processor(context.options.kernel_target),
+                    **_gpus(writer.gpus, context.options),
+                }
+            ),
             "versions": _named(_versions()),
             "sources": _sources_or_refusal(),
         },
@@ -183,6 +188,7 @@ class _GraphText:
         self.locations: dict[Location, int] = {}
         """Numbers of the user's lines, in the order in which operators come from them."""
 
+        self.gpus: set[str] = set()
         self._numbers: dict[fx.Node, int] = {}
         self._operators: dict[Any, str] = {}
         self._symbols: set[Symbol] = set()
@@ -264,6 +270,8 @@ class _GraphText:
                 raise NotKept(f"it computes on {value.device.type}")
             if value.layout is not torch.strided:
                 raise NotKept(f"it holds a tensor of layout {value.layout}")
+            if value.is_cuda:
+                self.gpus.add(str(value.device))
             numbers = (*value.shape, *value.stride(), value.storage_offset())
             shown = [n if type(n) is int else self._constant(n) for n in numbers]
             bits = value.is_conj(), value.is_neg(), value.requires_grad
@@ -321,6 +329,15 @@ def _processor(kernel_target: str) -> dict[str, object]:
     target = cpu_target(kernel_target)
     names = ("name", "features", "vector_bytes", "has_scalef")
     return {**{name: getattr(target, name) for name in names}, "llvm": this_processor().llvm}
+
+
+def _gpus(devices: Iterable[str], options: Options) -> dict[str, object]:
+    """The names of GPUs, by device, where kernels for them are chosen by measuring: nothing else of
+    a plan depends on which they are.
+    """
+    if not options.has_choices_on("cuda"):
+        return {}
+    return {device: torch.cuda.get_device_name(device) for device in sorted(devices)}
 
 
 @cache
