@@ -1,7 +1,7 @@
 """Compare eager, torch.compile and fusewright on whole models, every model in processes of its own.
 
     python -m benchmarks.compare [--mode inference|train] [--models NAME …] [--frozen]
-        [--peers openvino] [--processor-time]
+        [--peers openvino onnxruntime] [--processor-time]
         [--dropout off|on …] [--front-end own|torch] [--json FILE]
 
 For each model: a cold first call of each compiler, with empty caches, in a fresh process (imports
@@ -10,8 +10,8 @@ turns, for median times a call, errors against eager, launches of generated kern
 that these move. The exit status is 1 if anything failed, fell back, or strayed from eager by more
 than 1e-5.
 
-`--frozen`: fusewright takes weights for constants, in inference. `--peers`: OpenVINO, which does
-so always, is compared, too (`pip install 'fusewright[peers]'`).
+`--frozen`: fusewright takes weights for constants, in inference. `--peers`: OpenVINO and ONNX
+Runtime, which do so always, are compared, too (`pip install 'fusewright[peers]'`).
 
 `--processor-time`: calls are measured in processor time of one thread, the least of all turns,
 for machines that do other work meanwhile; first calls are left out.
@@ -39,7 +39,15 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from benchmarks.compilers import EAGER, FROZEN, OPENVINO, OURS, PEER, peer_is_available
+from benchmarks.compilers import (
+    EAGER,
+    FROZEN,
+    ONNX_RUNTIME,
+    OPENVINO,
+    OURS,
+    PEER,
+    peer_is_available,
+)
 from benchmarks.models import MODELS
 from benchmarks.report import is_wrong, summarise, table
 from benchmarks.sampling import PROCESSOR_TIME
@@ -130,7 +138,9 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--columns", nargs="+", choices=[EAGER, PEER, OURS], default=[EAGER, PEER, OURS]
     )
-    parser.add_argument("--peers", nargs="+", choices=[OPENVINO], default=[], help="of inference")
+    parser.add_argument(
+        "--peers", nargs="+", choices=[OPENVINO, ONNX_RUNTIME], default=[], help="of inference"
+    )
     parser.add_argument("--frozen", action="store_true", help="fusewright freezes weights")
     parser.add_argument("--processor-time", action="store_true", help="of one thread, least")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE")

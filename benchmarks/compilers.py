@@ -21,6 +21,7 @@ PEER = "torch.compile"
 OURS = "fusewright"
 
 OPENVINO = "openvino"
+ONNX_RUNTIME = "onnxruntime"
 
 FROZEN = "frozen"
 """In place of a front end: its own, with frozen weights."""
@@ -61,6 +62,13 @@ def openvino(module: nn.Module) -> Compiled:
     return OpenVinoModel(module)
 
 
+def onnx_runtime(module: nn.Module) -> Compiled:
+    """ONNX Runtime, which takes weights for constants."""
+    from benchmarks.onnxruntime_peer import OnnxRuntimeModel
+
+    return OnnxRuntimeModel(module)
+
+
 def behind_torch(module: nn.Module) -> Compiled:
     """fusewright as a backend of torch.compile."""
     import torch
@@ -74,6 +82,7 @@ def compiler(column: str, front_end: str) -> Callable[[nn.Module], Compiled]:
         EAGER: eager,
         PEER: peer,
         OPENVINO: openvino,
+        ONNX_RUNTIME: onnx_runtime,
         OURS: {"own": own, "torch": behind_torch, FROZEN: frozen}[front_end],
     }
     return by_column[column]

@@ -79,7 +79,9 @@ def test_frozen_weights_are_a_way_to_compile() -> None:
     assert figures["fusewright"]["error"] < 1e-5 and figures["fusewright"]["launches"] > 0
 
 
-@pytest.mark.parametrize("option", [["--frozen"], ["--peers", "openvino"]])
+@pytest.mark.parametrize(
+    "option", [["--frozen"], ["--peers", "openvino"], ["--peers", "onnxruntime"]]
+)
 def test_what_is_of_inference_is_refused_for_training(
     option: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
