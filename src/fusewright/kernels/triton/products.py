@@ -135,7 +135,7 @@ def _tiling(group: Group, product: MatrixProduct, sides: tuple[int, int, int]) -
 
 
 @record(eq=False)
-class Operand:
+class ProductOperand:
     """An operand of a product, over the axes of tiles."""
 
     name: str
@@ -168,14 +168,16 @@ class TritonProductWriter(KernelWriter):
         self.values.axes |= {axis.symbol: axis for axis in (self.depth, self.down)}
         self.operands = self._operands(tiling.loops[0])
 
-    def _operands(self, loops: Mapping[Symbol, Index]) -> tuple[Operand, Operand]:
+    def _operands(self, loops: Mapping[Symbol, Index]) -> tuple[ProductOperand, ProductOperand]:
         """The operands, whose loop variables these are in terms of the axes."""
         y, x = self.tiling.outer
         make = Expressions()
         down: dict[Symbol, Index] = {self.depth.symbol: self.down.symbol.index}
         left, right = (make.substitute(factor, loops) for factor in self.product.factors)
         right = make.substitute(right, down)
-        return Operand("left", left, (y, self.depth)), Operand("right", right, (self.down, x))
+        return ProductOperand("left", left, (y, self.depth)), ProductOperand(
+            "right", right, (self.down, x)
+        )
 
     def roots(self) -> tuple[Value, ...]:
         return (*(operand.factor for operand in self.operands), *super().roots())
@@ -237,7 +239,7 @@ class TritonProductWriter(KernelWriter):
         self.values.write(value for value in order if not inside & self.values.axes_of(value))
         return along
 
-    def compute(self, operand: Operand) -> None:
+    def compute(self, operand: ProductOperand) -> None:
         """A block of an operand from values that are written; past the end of the depth it is
         zero, since what is computed of nothing need not be.
         """
@@ -247,7 +249,7 @@ class TritonProductWriter(KernelWriter):
         (depth,) = {*operand.axes} & {self.depth, self.down}
         self.body.add(f"{operand.name} = {self.masked(text, depth, '0.0')}")
 
-    def load(self, operand: Operand) -> None:
+    def load(self, operand: ProductOperand) -> None:
         """Load a block of an operand; past the end it is zero."""
         load = operand.factor
         assert isinstance(load, Load)
