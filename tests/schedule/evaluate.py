@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from fusewright.ir.canonical import canonical_group, canonical_names
 from fusewright.ir.dtype import DType
-from fusewright.ir.group import Accumulate, Group, Reduce, ScanStore, Schedule, Store
+from fusewright.ir.group import Accumulate, Gather, Group, Reduce, ScanStore, Schedule, Store
 from fusewright.ir.index import Symbol
 from fusewright.ir.program import (
     Buffer,
@@ -263,6 +263,9 @@ class Evaluator:
                         new = self.value(value, inside)
                         totals[k] = self._scanned(kind, totals.get(k), new)
                         self.memory[buffer][index.evaluate(inside)] = totals[k]
+                    case Gather(buffer=buffer, index=index, kind=kind, value=value):
+                        own, at = self.memory[buffer], index.evaluate(inside)
+                        own[at] = self._scanned(kind, own.get(at), self.value(value, inside))
                     case Reduce(value=value):
                         gathered[k].append(self.value(value, inside))
                     case Accumulate():

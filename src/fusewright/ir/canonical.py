@@ -25,6 +25,7 @@ from collections.abc import Iterator, Mapping
 from fusewright.ir.group import (
     Accumulate,
     Action,
+    Gather,
     Group,
     Local,
     Reduce,
@@ -137,6 +138,10 @@ def canonical_group(group: Group, canonical: CanonicalNames) -> Group:
                 place = index.substitute(symbols)
                 own = names.buffer(buffer)
                 return ScanStore(buffer=own, index=place, kind=kind, value=new_value)
+            case Gather(buffer=buffer, index=index, kind=kind):
+                place = index.substitute(symbols)
+                own = names.buffer(buffer)
+                return Gather(buffer=own, index=place, kind=kind, value=new_value)
             case Reduce(targets=targets, kind=kind):
                 local = tuple(map(names.buffer, targets))
                 return Reduce(targets=local, kind=kind, value=new_value)

@@ -103,7 +103,22 @@ class ScanStore:
     value: Value
 
 
-Action = Store | Reduce | Accumulate | ScanStore
+@record(kw_only=True)
+class Gather:
+    """Write to element `index` of a buffer what `value` gathers to over all points of the walked
+    loops: the innermost of the outer ones, none of which the index mentions. One point after the
+    other adds to a row that is carried along; the last one writes it, so that no stage reads it.
+    """
+
+    buffer: str
+    index: Index
+    kind: str
+    """A key of `neutral.NEUTRAL_ELEMENTS`."""
+
+    value: Value
+
+
+Action = Store | Reduce | Accumulate | ScanStore | Gather
 
 
 def action_roots(*actions: Action) -> tuple[Value, ...]:
@@ -154,6 +169,18 @@ class Group:
     def device(self) -> str:
         """Where the kernel runs: the device of what it writes, and of all that it reads."""
         return self.writes[0].layout.device
+
+    @property
+    def walked(self) -> tuple[LoopSymbol, ...]:
+        """The outer loops whose points are walked over in order, since something is gathered along
+        them; they are the innermost.
+        """
+        actions = (action for stage in self.stages for action in stage.actions)
+        gathered = next((action for action in actions if isinstance(action, Gather)), None)
+        if gathered is None:
+            return ()
+        named = gathered.index.free()
+        return tuple(symbol for symbol in self.outer if symbol not in named)
 
     @property
     def scanned_rows(self) -> frozenset[str]:

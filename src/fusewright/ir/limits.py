@@ -120,6 +120,11 @@ class Limits:
     shares_chunks: bool = False
     """Whether these are the parts of all its results together."""
 
+    stripes: int = 0
+    """Stripes of rows, about, in each of which one program adds up the columns while it does what
+    each row needs; 0: no program does.
+    """
+
     shortest_chunk: int = 1
     """Elements that a part has at least."""
 

@@ -27,6 +27,7 @@ from fusewright.ir.grammar import (
 from fusewright.ir.group import (
     Accumulate,
     Action,
+    Gather,
     Group,
     Local,
     Reduce,
@@ -488,6 +489,11 @@ def _action(cursor: Cursor, values: BodyReader) -> Action:
         cursor.expect("=")
         kind = cursor.take("name")
         return ScanStore(buffer=buffer, index=index, kind=kind, value=values.operand(cursor))
+    if cursor.accept("gather"):
+        buffer, index = values.access(cursor)
+        cursor.expect("=")
+        kind = cursor.take("name")
+        return Gather(buffer=buffer, index=index, kind=kind, value=values.operand(cursor))
     cursor.expect("reduce")
     targets = [cursor.take("name")]
     while cursor.accept(","):

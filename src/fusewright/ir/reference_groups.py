@@ -13,7 +13,17 @@ from typing import Any
 
 import torch
 
-from fusewright.ir.group import Accumulate, Action, Group, Reduce, ScanStore, Schedule, Stage, Store
+from fusewright.ir.group import (
+    Accumulate,
+    Action,
+    Gather,
+    Group,
+    Reduce,
+    ScanStore,
+    Schedule,
+    Stage,
+    Store,
+)
 from fusewright.ir.program import RowStatement
 from fusewright.ir.reference import (
     Evaluation,
@@ -50,7 +60,8 @@ def evaluate_group(
         evaluation.memory[local.name] = memory
     for stage in group.stages:
         loops = (*group.outer, *stage.inner)
-        _run(stage, _GroupGrid(evaluation, loops, outer=len(group.outer), rows=rows))
+        walked = len(group.walked)
+        _run(stage, _GroupGrid(evaluation, loops, outer=len(group.outer), rows=rows, walked=walked))
 
 
 RunGroup = Callable[[int, Group, Evaluation], None]
@@ -114,6 +125,9 @@ class _GroupGrid(Grid):
     outer: int = 0
     """How many of the loops, the first ones, are around all stages."""
 
+    walked: int = 0
+    """How many of these, the last ones, are walked over by what gathers along them."""
+
     rows: Mapping[str, int] = field(default_factory=dict)
     """By local: how many elements it has at each point of the outer loops."""
 
@@ -149,6 +163,16 @@ def _act(action: Action, value: Tensor, grid: _GroupGrid) -> None:
         case Accumulate(buffer=buffer, index=index, indirect=indirect, mode=mode):
             places = grid.places_of(buffer, index, indirect)
             combine(memory[buffer], mode, places, value.reshape(-1))
+        case Gather(buffer=buffer, index=index, kind=kind):
+            first, last = grid.outer - grid.walked, grid.outer
+            points = (*grid.extents[:first], *grid.extents[last:], prod(grid.extents[first:last]))
+            walked = range(first, last)
+            moved = value.movedim(tuple(walked), tuple(range(-grid.walked, 0))).reshape(points)
+            (carried,) = reduce_values(kind, moved)
+            places = grid.places_of(buffer, index).reshape(grid.extents)
+            for _ in walked:
+                places = places.select(first, 0)
+            combine(memory[buffer], "store", places.reshape(-1), carried.reshape(-1))
         case Reduce(targets=targets, kind=kind):
             gathered = reduce_values(kind, value.reshape(*_rows(grid)))
             for target, result in zip(targets, gathered, strict=True):

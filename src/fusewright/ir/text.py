@@ -16,6 +16,7 @@ from fusewright.ir.forms import print_form
 from fusewright.ir.group import (
     Accumulate,
     Action,
+    Gather,
     Group,
     Local,
     Reduce,
@@ -291,6 +292,8 @@ def _action(action: Action, values: ValueRows) -> str:
             return f"accumulate {mode} {names.buffer(buffer)}[{names.index(index)}] = {value}"
         case ScanStore(buffer=buffer, index=index, kind=kind):
             return f"scan {names.buffer(buffer)}[{names.index(index)}] = {kind} {value}"
+        case Gather(buffer=buffer, index=index, kind=kind):
+            return f"gather {names.buffer(buffer)}[{names.index(index)}] = {kind} {value}"
 
 
 def step_rows(work: StepWork) -> list[str]:

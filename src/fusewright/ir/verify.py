@@ -55,7 +55,7 @@ from fusewright.ir.forms import (
 )
 from fusewright.ir.group import (
     Accumulate,
-    Action,
+    Gather,
     Group,
     Reduce,
     ScanStore,
@@ -65,8 +65,7 @@ from fusewright.ir.group import (
     Store,
     action_roots,
 )
-from fusewright.ir.index import Index, LoopSymbol, Symbol, contiguous_strides, integer, product
-from fusewright.ir.ops import REDUCTION_KINDS, SCAN_KINDS
+from fusewright.ir.index import Index, LoopSymbol, Symbol, contiguous_strides, product
 from fusewright.ir.program import (
     OPAQUE,
     Body,
@@ -113,10 +112,15 @@ from fusewright.ir.text_parts import (
     print_operand,
 )
 from fusewright.ir.value import Constant, Load, Value, postorder
+from fusewright.ir.verify_actions import (
+    SCATTER_MODES,
+    different_types,
+    reduction_types,
+    scan_types,
+    wrong_action,
+)
 from fusewright.ir.verify_values import Accesses, Memory, ValueScope, check_values
 from fusewright.records import replace
-
-SCATTER_MODES = ("store", "add", "min", "max")
 
 
 def verify_program(program: Program) -> Accesses:
@@ -163,7 +167,7 @@ def verify_group(group: Group, program: Program | None = None) -> Accesses:
         scope = ValueScope(loadable, (*group.outer, *stage.inner), sizes, accesses)
         _verify_values(action_roots(*stage.actions), scope, stage_rows(stage))
         for action in stage.actions:
-            reason = _action(action, stage, group, memory, locals_, writable, scope)
+            reason = wrong_action(action, stage, group, memory, locals_, writable, scope)
             require(reason, stage_rows(stage), action_row(stage, action))
         filled |= _filled(stage) & local_names
     require(_unwritten(group, accesses), rows[:1])
@@ -366,13 +370,13 @@ def _body(
         case Scan(kind=kind, along=along):
             if along not in body.loops:
                 return f"{along} is none of the loops"
-            return _scan_types(kind, body.value.dtype, outputs[0].layout.dtype)
+            return scan_types(kind, body.value.dtype, outputs[0].layout.dtype)
         case Reduction(kind=kind, reduction_loops=over):
-            types = _reduction_types(kind, body.value.dtype, over)
+            types = reduction_types(kind, body.value.dtype, over)
             if isinstance(types, str):
                 return types
             wanted = types
-    return _types(wanted, tuple(output.layout.dtype for output in outputs))
+    return different_types(wanted, tuple(output.layout.dtype for output in outputs))
 
 
 def _scatter(
@@ -385,47 +389,8 @@ def _scatter(
         return f"the result is not laid out as {body.base}"
     if body.mode not in SCATTER_MODES:
         return f"{body.mode} is none of {', '.join(SCATTER_MODES)}"
-    wrong = _types((body.value.dtype,), (base.layout.dtype,))
+    wrong = different_types((body.value.dtype,), (base.layout.dtype,))
     return wrong or scope.access(body.base, body.index, indirect=body.indirect)
-
-
-def _reduction_types(
-    kind: str, dtype: DType, over: tuple[LoopSymbol, ...]
-) -> tuple[DType, ...] | str:
-    """The types of a reduction's results, or what is wrong with it."""
-    if kind not in REDUCTION_KINDS:
-        return f"there is no reduction {kind}"
-    if kind in ("any", "all") and dtype is not DType.BOOL:
-        return f"{kind} takes bool, not {dtype}"
-    if kind == "xor" and dtype.is_float:
-        return f"xor does not take {dtype}"
-    if dtype.compute is not dtype:
-        return f"{kind} of {dtype}: reductions of half types are done in f32"
-    if kind == "welford":
-        return (dtype, dtype) if dtype.is_float else f"welford does not take {dtype}"
-    if kind in ("max", "min", "argmax", "argmin") and any(s.extent == 0 for s in over):
-        return f"the {kind} of nothing"
-    return (DType.I64,) if kind in ("argmax", "argmin") else (dtype,)
-
-
-def _scan_types(kind: str, dtype: DType, held: DType) -> str | None:
-    """Why results of a scan over values of `dtype` cannot be held as `held`."""
-    if kind not in SCAN_KINDS:
-        return f"there is no scan {kind}"
-    if dtype.compute is not dtype or dtype is DType.BOOL:
-        return f"scans of {dtype} are done in a type that counts"
-    if kind == "logsumexp" and not dtype.is_float:
-        return f"logsumexp does not take {dtype}"
-    if held is DType.BOOL or held.is_float != dtype.is_float:
-        return _types((dtype,), (held,))
-    return None
-
-
-def _types(wanted: tuple[DType, ...], held: tuple[DType, ...]) -> str | None:
-    if wanted == held:
-        return None
-    gives, holds = (", ".join(map(str, types)) for types in (wanted, held))
-    return f"the value gives {gives}, the target holds {holds}"
 
 
 def different_loops(loops: Iterable[LoopSymbol]) -> str | None:
@@ -567,63 +532,6 @@ def _touched(group: Group) -> tuple[set[str], set[str], set[str]]:
     return loaded, stored, combined
 
 
-def _action(
-    action: Action,
-    stage: Stage,
-    group: Group,
-    memory: dict[str, Memory],
-    locals_: dict[str, Memory],
-    writable: set[str],
-    scope: ValueScope,
-) -> str | None:
-    if isinstance(action, Reduce):
-        return _reduce(action, stage, locals_)
-    name = action.buffer
-    if name not in writable and name not in locals_:
-        return f"{name} is not written by this group"
-    target = (memory | locals_)[name]
-    if isinstance(action, ScanStore):
-        wrong = _scan_types(action.kind, action.value.dtype, target.dtype)
-        wrong = wrong or (None if stage.inner else "a scan without a loop")
-    else:
-        wrong = _types((action.value.dtype,), (target.dtype,))
-    if wrong is not None:
-        return wrong
-    if isinstance(action, Accumulate) and (action.mode not in SCATTER_MODES or name in locals_):
-        return f"cannot {action.mode} into {name}"
-    if isinstance(action, Store | ScanStore) and name in locals_:
-        return _store_local(action, stage, scope, target)
-    if isinstance(action, Store | ScanStore):
-        missing = [
-            s for s in group.outer if s.extent not in (0, 1) and s not in action.index.free()
-        ]
-        if missing:
-            return f"points that differ in {missing[0]} store to the same element of {name}"
-    scope.memory = {**scope.memory, name: target}
-    indirect = action.indirect if isinstance(action, Accumulate) else ()
-    return scope.access(name, action.index, indirect=indirect)
-
-
-def _store_local(
-    action: Store | ScanStore, stage: Stage, scope: ValueScope, target: Memory
-) -> str | None:
-    stray = action.index.free() - set(stage.inner) - scope.sizes
-    if stray:
-        return f"the row {action.buffer} is indexed by {', '.join(sorted(map(str, stray)))}"
-    scope.memory = {**scope.memory, action.buffer: target}
-    return scope.access(action.buffer, action.index)
-
-
-def _reduce(action: Reduce, stage: Stage, locals_: dict[str, Memory]) -> str | None:
-    for name in action.targets:
-        if name not in locals_ or locals_[name].capacity != integer(1):
-            return f"{name} is no scalar local"
-    wanted = _reduction_types(action.kind, action.value.dtype, stage.inner)
-    if isinstance(wanted, str):
-        return wanted
-    return _types(wanted, tuple(locals_[name].dtype for name in action.targets))
-
-
 def _unwritten(group: Group, accesses: Accesses) -> str | None:
     """Invariant 15: why some element of what the group writes is left as it was. What is combined
     into was written before.
@@ -632,7 +540,7 @@ def _unwritten(group: Group, accesses: Accesses) -> str | None:
     combined = {action.buffer for action in actions if isinstance(action, Accumulate)}
     stores: dict[str, list[Index]] = {}
     for action in actions:
-        if isinstance(action, Store | ScanStore) and action.buffer not in combined:
+        if isinstance(action, Store | ScanStore | Gather) and action.buffer not in combined:
             stores.setdefault(action.buffer, []).append(action.index)
     layouts = {buffer.name: buffer.layout for buffer in group.writes}
     for local in group.locals:

@@ -114,7 +114,7 @@ def fuse(graph: Graph) -> None:
     queue: list[Candidate] = []
     version = [0] * len(graph.steps)
     for step in range(len(graph.steps)):
-        _push(queue, graph, step, (other for other in _partners(graph, step) if other > step))
+        _push(queue, graph, step, (other for other in partners(graph, step) if other > step))
     refused: set[tuple[int, int, int, int]] = set()
     while queue:
         _, _, first, second = heapq.heappop(queue)
@@ -128,7 +128,7 @@ def fuse(graph: Graph) -> None:
         pieces = (*fusion.left().pieces, *fusion.right().pieces)
         join(graph, first, second, fusion.outer, pieces)
         version[first] += 1
-        _push(queue, graph, first, _partners(graph, first))
+        _push(queue, graph, first, partners(graph, first))
 
 
 def why_not_fuse(graph: Graph, first: int, second: int) -> str | None:
@@ -140,20 +140,20 @@ def why_not_fuse(graph: Graph, first: int, second: int) -> str | None:
 # Candidates ---------------------------------------------------------------------------------------
 
 
-def _partners(graph: Graph, step: int) -> Iterator[int]:
+def partners(graph: Graph, step: int) -> Iterator[int]:
     """Steps that share a buffer with `step`, in program order."""
     nest = graph.nest(step)
     if nest is None:
         return iter(())
-    partners: set[int] = set()
+    others: set[int] = set()
     for name in nest.written:
-        partners.update(graph.readers.get(name, ()))
+        others.update(graph.readers.get(name, ()))
     for name in nest.loaded:
         if name in graph.writer:
-            partners.add(graph.writer[name])
-        partners.update(_neighbours(step, graph.readers[name]))
-    partners.discard(step)
-    return (other for other in sorted(partners) if graph.nest(other) is not None)
+            others.add(graph.writer[name])
+        others.update(_neighbours(step, graph.readers[name]))
+    others.discard(step)
+    return (other for other in sorted(others) if graph.nest(other) is not None)
 
 
 def _neighbours(step: int, readers: set[int]) -> Iterator[int]:

@@ -68,10 +68,12 @@ class Piece:
     form: ClassVar = "piece[over {inner:loops}][into {base:buffer}]"
 
     kind: str
-    """store, scatter, scan, or a key of `ops.REDUCTION_KINDS`."""
+    """store, scatter, scan, gather, or a key of `ops.REDUCTION_KINDS`."""
 
     mode: str = ""
-    """The way in which a scatter combines a value with the one in memory; the kind of a scan."""
+    """The way in which a scatter combines a value with the one in memory; the kind of a scan, or of
+    what is gathered along outer loops.
+    """
 
     writes: tuple[Access, ...]
     inner: tuple[LoopSymbol, ...] = ()
@@ -95,7 +97,7 @@ class Piece:
 
     @property
     def is_reduction(self) -> bool:
-        return self.kind not in ("store", "scatter", "scan")
+        return self.kind not in ("store", "scatter", "scan", "gather")
 
     @property
     def roots(self) -> tuple[Value, ...]:

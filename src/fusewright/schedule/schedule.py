@@ -29,6 +29,7 @@ from fusewright.schedule.products import products_as_loops
 from fusewright.schedule.simplify import simplify
 from fusewright.schedule.split import split_reductions
 from fusewright.schedule.stages import build_group
+from fusewright.schedule.stripes import stripes
 
 PROGRAM_PASSES: Final = (
     Pass("dead-code", remove_dead_code),
@@ -57,6 +58,7 @@ GRAPH_PASSES: Final = (
     Pass("fuse", fuse),
     Pass("simplify", simplify_nests),
     Pass("batch", batch),
+    Pass("stripes", stripes),
 )
 """Passes that join and change the steps of a graph in place: `run(graph)`."""
 

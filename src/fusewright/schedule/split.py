@@ -41,13 +41,17 @@ from fusewright.schedule.analysis import Analysis
 LARGE = 1 << 15
 """Smaller reductions are not worth a second kernel."""
 
+ROWS_OF_STRIPE = 8
+"""Rows in a stripe at least: each stripe writes a row of partial results."""
+
 
 def split_reductions(program: Program, analysis: Analysis) -> Program:
     """Split every large reduction that has few outer points."""
     statements: list[Statement] = []
     origins = dict(program.origins)
+    rows = _gathered_rows(program, analysis)
     for statement in program.statements:
-        parts = _split(statement, analysis)
+        parts = _split(statement, analysis, rows)
         if not parts:
             statements.append(statement)
             continue
@@ -60,11 +64,11 @@ def split_reductions(program: Program, analysis: Analysis) -> Program:
     return replace(program, statements=tuple(statements), origins=origins)
 
 
-def _split(statement: Statement, analysis: Analysis) -> list[ComputedBuffer]:
+def _split(statement: Statement, analysis: Analysis, rows: frozenset[str]) -> list[ComputedBuffer]:
     """The statements that take the place of a large reduction; none: it stays whole."""
     if not isinstance(statement, ComputedBuffer) or not isinstance(statement.body, Reduction):
         return []
-    chunks = chunks_of(statement, statement.body, analysis)
+    chunks = chunks_of(statement, statement.body, analysis, rows)
     if chunks is None:
         return []
     if statement.body.kind != "welford":
@@ -72,8 +76,35 @@ def _split(statement: Statement, analysis: Analysis) -> list[ComputedBuffer]:
     return _partial_and_combined(statement, statement.body, chunks, analysis) if chunks.fit else []
 
 
-def chunks_of(statement: ComputedBuffer, body: Reduction, analysis: Analysis) -> Chunks | None:
-    """How a reduction is cut into chunks; None: it is not."""
+def _gathered_rows(program: Program, analysis: Analysis) -> frozenset[str]:
+    """The buffers along whose rows something is gathered, or that such are made of."""
+    found: set[str] = set()
+    for statement in reversed(program.statements):
+        match statement:
+            case ComputedBuffer(body=Reduction(reduction_loops=loops, value=value)):
+                pass
+            case ComputedBuffer(body=Pointwise(loops=loops, value=value), outputs=(output,)):
+                if output.name not in found:
+                    continue
+            case _:
+                continue
+        found.update(
+            load.buffer
+            for load in analysis.loads(value)
+            if any(analysis.stride(load.index, loop) == 1 for loop in loops)
+        )
+    return frozenset(found)
+
+
+def chunks_of(
+    statement: ComputedBuffer,
+    body: Reduction,
+    analysis: Analysis,
+    rows: frozenset[str] = frozenset(),
+) -> Chunks | None:
+    """How a reduction is cut into chunks; None: it is not. `rows`: buffers along whose rows others
+    gather, which programs of stripes of rows may do at once with it (`stripes`).
+    """
     points = analysis.points(symbol.extent for symbol in body.loops)
     reduced = analysis.points(symbol.extent for symbol in body.reduction_loops)
     can_split = body.kind in NEUTRAL_ELEMENTS or body.kind == "welford"
@@ -84,15 +115,25 @@ def chunks_of(statement: ComputedBuffer, body: Reduction, analysis: Analysis) ->
     tiles = -(-points // lanes)
     if tiles >= limits.reductions or reduced * lanes < limits.longest_tile:
         return None
+    stripes = min(limits.stripes, reduced // ROWS_OF_STRIPE)
+    beside = stripes and 4 * stripes >= limits.stripes and lanes > 1 and points <= limits.held_row
+    if beside and any(
+        load.buffer in rows and any(analysis.stride(load.index, loop) == 1 for loop in body.loops)
+        for load in analysis.loads(body.value)
+    ):
+        return _in_chunks(body, stripes, analysis, is_first=True)
     if body.kind != "welford" and limits.leaves_whole(tiles, reduced * lanes):
         return None
     count = -(-limits.chunks // tiles) if limits.shares_chunks else limits.chunks
     count = min(count, reduced * lanes // limits.shortest_chunk)
-    if count < 2:
-        return None
+    return _in_chunks(body, count, analysis, is_first=lanes > 1) if count >= 2 else None
+
+
+def _in_chunks(body: Reduction, count: int, analysis: Analysis, *, is_first: bool) -> Chunks:
+    """About `count` chunks of the longest of the loops."""
     cut = max(body.reduction_loops, key=lambda symbol: analysis.hint(symbol.extent))
     count = near_count(cut.extent, min(count, analysis.hint(cut.extent)))
-    return Chunks(cut=cut, count=count, is_first=lanes > 1)
+    return Chunks(cut=cut, count=count, is_first=is_first)
 
 
 def lanes_of(body: Reduction, limits: Limits, analysis: Analysis) -> int:

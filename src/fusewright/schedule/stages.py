@@ -30,6 +30,7 @@ from functools import partial
 from fusewright.ir.group import (
     Accumulate,
     Action,
+    Gather,
     Group,
     Local,
     Reduce,
@@ -269,6 +270,9 @@ def _actions(item: Placed) -> list[Action]:
             if item.local is not None:
                 target, index = item.local.name, row_index(piece.inner)
             return [ScanStore(buffer=target, index=index, kind=piece.mode, value=value)]
+        case "gather":
+            (write,) = piece.writes
+            return [Gather(buffer=write.buffer, index=write.index, kind=piece.mode, value=value)]
         case "scatter":
             index, indirect = place_index(piece)
             return [

@@ -74,6 +74,8 @@ def _result_row(piece: Piece, values: ValueRows) -> str:
             return f"store {elements} = {value}"
         case "scan":
             return f"scan {elements} = {piece.mode} {value}"
+        case "gather":
+            return f"gather {elements} = {piece.mode} {value}"
         case "scatter":
             return f"accumulate {piece.mode} {elements} = {value}"
         case kind:
@@ -194,12 +196,13 @@ class _Steps:
                 "place": self.reader.expressions.index(index),
                 "value": values.operand(cursor),
             }
-        if cursor.accept("scan"):
-            writes = _writes(cursor, values)
-            cursor.expect("=")
-            mode = cursor.take("name")
-            value = values.operand(cursor)
-            return {"kind": "scan", "mode": mode, "writes": writes, "value": value}
+        for kind in ("scan", "gather"):
+            if cursor.accept(kind):
+                writes = _writes(cursor, values)
+                cursor.expect("=")
+                mode = cursor.take("name")
+                value = values.operand(cursor)
+                return {"kind": kind, "mode": mode, "writes": writes, "value": value}
         cursor.expect("reduce")
         writes = _writes(cursor, values)
         cursor.expect("=")

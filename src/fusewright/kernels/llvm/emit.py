@@ -13,7 +13,17 @@ from itertools import chain
 from math import prod
 
 from fusewright.ir.dtype import DType
-from fusewright.ir.group import Accumulate, Action, Group, Local, Reduce, ScanStore, Stage, Store
+from fusewright.ir.group import (
+    Accumulate,
+    Action,
+    Gather,
+    Group,
+    Local,
+    Reduce,
+    ScanStore,
+    Stage,
+    Store,
+)
 from fusewright.ir.index import Index, LoopSymbol, SizeSymbol, Symbol, integer
 from fusewright.ir.raising import early_checks
 from fusewright.kernels.analysis import Dependences, loaded_in, stage_values, stored_in
@@ -22,6 +32,7 @@ from fusewright.kernels.llvm.builder import IRBuilder, Register, VectorType
 from fusewright.kernels.llvm.conditions import middle
 from fusewright.kernels.llvm.loops import Loops
 from fusewright.kernels.llvm.mathematics import definitions
+from fusewright.kernels.llvm.operations import UnsupportedOperation
 from fusewright.kernels.llvm.plan import InnerPlan, KernelPlan
 from fusewright.kernels.llvm.reduce import write_reductions
 from fusewright.kernels.llvm.scans import Carry
@@ -253,6 +264,8 @@ class GroupWriter:
                 accumulate(self.scope, action, self.dtypes[action.buffer])
             case Reduce():
                 raise AssertionError("reductions are written by `reduce`")
+            case Gather():
+                raise UnsupportedOperation("the CPU target walks over no stripes of rows")
 
     def _store(self, buffer: str, index: Index, value: Register) -> None:
         scope = self.scope

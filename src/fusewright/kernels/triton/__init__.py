@@ -62,6 +62,7 @@ LIMITS = Limits(
     across_share=ACROSS_SHARE,
     chunks=1024,
     shares_chunks=True,
+    stripes=512,
     shortest_chunk=2048,
     cheap_cost=32,
     read_share=1.125,

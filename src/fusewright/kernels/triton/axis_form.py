@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fusewright.ir.group import Accumulate, Action, Group, Reduce, ScanStore, Stage, Store
+from fusewright.ir.group import Accumulate, Action, Gather, Group, Reduce, ScanStore, Stage, Store
 from fusewright.ir.index import Index, Symbol
 from fusewright.ir.value import Expressions, Indirect, Load, Value, place_of, postorder
 from fusewright.kernels.triton.tiling import TileAxis, Tiling
@@ -122,6 +122,9 @@ class _Rewriter:
             case ScanStore(buffer=buffer, index=index, kind=kind, value=value):
                 value, place = self.value(value, loops), index.substitute(loops)
                 return ScanStore(buffer=buffer, index=place, kind=kind, value=value)
+            case Gather(buffer=buffer, index=index, kind=kind, value=value):
+                value, place = self.value(value, loops), index.substitute(loops)
+                return Gather(buffer=buffer, index=place, kind=kind, value=value)
             case Reduce(targets=targets, kind=kind, value=value):
                 return Reduce(targets=targets, kind=kind, value=self.value(value, loops))
             case Accumulate(buffer=buffer, index=index, mode=mode, value=value):

@@ -20,7 +20,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from fusewright.ir.dtype import DType
-from fusewright.ir.group import Accumulate, Action, Group, Reduce, ScanStore, Store, action_roots
+from fusewright.ir.group import (
+    Accumulate,
+    Action,
+    Gather,
+    Group,
+    Reduce,
+    ScanStore,
+    Store,
+    action_roots,
+)
 from fusewright.ir.index import Index, RealSymbol, Symbol, integer
 from fusewright.ir.kernel import KernelArgument, TritonFacts
 from fusewright.ir.proof import is_nonnegative
@@ -155,6 +164,9 @@ class KernelWriter:
     def write(self) -> list[str]:
         """The rows of the function's body."""
         self.values.prepare(self.roots())
+        if self.tiling.walks_outer:
+            self.stripe()
+            return self.body.rows
         self.write_stages()
         rows, self.body = self.body.rows, Body()
         self.offsets()
@@ -168,6 +180,56 @@ class KernelWriter:
         """Write the stages, in order."""
         for stage in self.stages:
             self.stage(stage)
+
+    # Stripes --------------------------------------------------------------------------------------
+
+    def stripe(self) -> None:
+        """Walk over the outer axis in blocks, and gather along it: what is the same for all of them
+        stands before the loop, what was gathered is stored behind it.
+        """
+        (axis,), body = self.tiling.outer, self.body
+        assert self.tiling.batch is not None, "a stripe has a number"
+        wide = ".to(tl.int64)" if self.tiling.wide else ""
+        body.add(f"{self.tiling.batch.name} = {self.program}{wide}")
+        for row in self.tiling.axes[1:]:
+            body.add(self.offset(row, ""))
+            self.mask(row)
+        gathers = [(a, s.inner) for s in self.stages for a in s.actions if isinstance(a, Gather)]
+        for action, inner in gathers:
+            plain = PLAIN[action.kind][action.value.dtype.kind]
+            identity = identity_text(plain.identity, action.value.dtype)
+            part = filled(self.shape(inner), identity, action.value.dtype)
+            body.add(f"{action.buffer}_part = {part}")
+        order = postorder(self.roots())
+        self.values.write(value for value in order if axis not in self.values.axes_of(value))
+        body.add(f"for start in range(0, {self.values.index(axis.extent)}, {axis.block_name}):")
+        body.depth += 1
+        body.add(self.offset(axis, "start + "))
+        self.mask(axis)
+        self.write_stages()
+        body.depth -= 1
+        for action, inner in gathers:
+            self.store_gathered(action, axis, inner)
+
+    def store_gathered(self, action: Gather, axis: TileAxis, inner: TileAxis | None) -> None:
+        """Store what was gathered along the outer axis: one row a stripe."""
+        dtype, name = action.value.dtype, f"{action.buffer}_part"
+        plain = PLAIN[action.kind][dtype.kind]
+        text = self.across(plain.across, name, axis, dtype)
+        shape = self.values.shape(() if inner is None else (inner,))
+        address = (
+            f"{action.buffer} + (tl.zeros({shape}, tl.int32) + {self.values.index(action.index)})"
+        )
+        mask = self.values.mask_of(() if inner is None else (inner,))
+        self.body.add(f"tl.store({address}, {text}{f', {mask}' if mask else ''})")
+
+    def gather_along(self, action: Gather, axis: TileAxis | None) -> None:
+        """Take a block into what is gathered along the outer axis."""
+        (outer,) = self.tiling.outer
+        part = f"{action.buffer}_part"
+        combined = PLAIN[action.kind][action.value.dtype.kind].combine
+        combined = combined.format(part, self.values.typed(action.value))
+        self.body.add(f"{part} = {self.masked(combined, outer, part)}")
 
     # Axes -----------------------------------------------------------------------------------------
 
@@ -320,6 +382,8 @@ class KernelWriter:
                 self.store(buffer, index, self.scan(action, axis), axis)
             case Accumulate():
                 self.accumulate(action, axis)
+            case Gather():
+                self.gather_along(action, axis)
             case Reduce():
                 if axis is None:
                     self.reduce_one(action)

@@ -126,6 +126,9 @@ class Tiling:
     batch: LoopSymbol | None = None
     """A variable that no axis has: a program is for one point of it."""
 
+    walks_outer: bool = False
+    """Whether a program goes over the outer axis, too, in blocks."""
+
     @property
     def rank(self) -> int:
         """Dimensions of the tile."""
@@ -226,7 +229,13 @@ def _tile_rows(group: Group, persistent: bool | None, limit: int) -> Tiling:
     """One axis for the outer loops, one a stage for its inner loops. `limit`: the longest row that
     may be held.
     """
-    x, outside = flatten(group.outer, "x")
+    walked = group.walked
+    x, outside = flatten(walked or group.outer, "x")
+    stripe: LoopSymbol | None = None
+    if walked:
+        stripe, apart = flatten(group.outer[: -len(walked)], "stripe")
+        outside |= apart
+        persistent, limit = True, LONGEST_HELD
     rows = {}
     loops = []
     extents: dict[Index, str] = {}
@@ -245,6 +254,9 @@ def _tile_rows(group: Group, persistent: bool | None, limit: int) -> Tiling:
     holds = fits and (not outer_is_contiguous or longest <= across_limit or bool(persistent))
     holds = holds if persistent is None else holds and persistent
     x_block, r_block = _row_blocks(longest, outer_is_contiguous, holds)
+    if walked:
+        assert holds, "columns are gathered beside rows that fit a tile"
+        x_block = _walked_block(x, longest)
     x_axis = TileAxis(x, _fitting(x, x_block), 0)
     axes = {
         name: TileAxis(row, _power_of_two(_hint(row)) if holds else _fitting(row, r_block), 1)
@@ -254,7 +266,25 @@ def _tile_rows(group: Group, persistent: bool | None, limit: int) -> Tiling:
         axes[extents[product(symbol.extent for symbol in stage.inner)]] if stage.inner else None
         for stage in group.stages
     )
-    return Tiling((x_axis,), inner, tuple(loops), persistent=holds, wide=is_wide(group))
+    return Tiling(
+        (x_axis,),
+        inner,
+        tuple(loops),
+        persistent=holds,
+        wide=is_wide(group),
+        batch=stripe,
+        walks_outer=bool(walked),
+    )
+
+
+def _walked_block(x: LoopSymbol, longest: int) -> int:
+    """The rows of a tile that walks over a stripe of them: as many as divide it, up to a tile of
+    twice the usual size, since each of its turns waits for what it loads.
+    """
+    block = max(1, 2 * TILE // _power_of_two(longest))
+    while not known_multiple(x.extent, block):
+        block //= 2
+    return block
 
 
 def _row_blocks(longest: int, outer_is_contiguous: bool, holds: bool) -> tuple[int, int]:
@@ -371,7 +401,10 @@ def _computed(stage: Stage) -> Iterator[Index]:
 
 
 def programs(tiling: Tiling) -> Index:
-    """The number of programs that cover the outer loops: one for each tile."""
+    """The number of programs that cover the outer loops: one for each tile, or stripe of tiles."""
+    if tiling.walks_outer:
+        assert tiling.batch is not None, "a stripe has a number"
+        return tiling.batch.extent
     tiles = product((axis.extent + (axis.block - 1)) // axis.block for axis in tiling.outer)
     return tiles if tiling.batch is None else tiles * tiling.batch.extent
 

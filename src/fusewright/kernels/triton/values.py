@@ -56,6 +56,7 @@ class Writer:
     ) -> None:
         self.axes: dict[Symbol, TileAxis] = {axis.symbol: axis for axis in tiling.axes}
         self.outer = frozenset(tiling.outer)
+        self.is_walked = tiling.walks_outer
         self.rank = tiling.rank
         self.local_names = frozenset(local_names)
         self.numbers = numbers
@@ -282,7 +283,7 @@ class Writer:
         there has one element along them: before Triton 3.9 a thread loads each of its own anew.
         """
         replaced: dict[Symbol, Index] = {}
-        for axis in self.index_axes(index) & self.outer:
+        for axis in () if self.is_walked else self.index_axes(index) & self.outer:
             tile, rest = LoopSymbol("tile", axis.extent), LoopSymbol("rest", axis.block)
             place = tile.index * axis.block + rest.index
             is_one_point = axis.block == 1

@@ -1,0 +1,55 @@
+"""Normalisations' backward in one kernel a stripe of rows: the columns are added up beside the
+rows, in every configuration.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from tests.kernels.triton.interpreted import NAME  # isort: skip - it has to come before triton
+
+import fusewright
+from fusewright.ir.group import Gather
+from fusewright.kernels.triton.emit import KernelWriter
+from tests.gpu.support import gradients
+
+
+def layer_norm(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.layer_norm(x, weight.shape, weight, bias)
+
+
+def rms_norm(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.rms_norm(x, weight.shape, weight)
+
+
+@pytest.mark.parametrize(
+    ("function", "shape"),
+    [(layer_norm, (2, 512, 72)), (rms_norm, (1024, 264)), (layer_norm, (1024, 2056))],
+)
+def test_gradients_are_as_near_to_exact_ones_as_eagers(
+    function: Any, shape: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    written: list[KernelWriter] = []
+    stripe = KernelWriter.stripe
+
+    def counted(writer: KernelWriter) -> None:
+        written.append(writer)
+        stripe(writer)
+
+    monkeypatch.setattr(KernelWriter, "stripe", counted)
+    vectors = 2 if function is layer_norm else 1
+    inputs = [torch.randn(size) for size in (shape, *[shape[-1:]] * vectors)]
+    options = {"strict": True, "verify": True}
+    compiled = fusewright.compile(function, backend=NAME, options=options, fullgraph=True)
+    exact = gradients(function, [value.double() for value in inputs])
+    eager = gradients(function, inputs)
+    found = gradients(compiled, inputs)
+    for own, other, wanted in zip(found, eager, exact, strict=True):
+        error, allowed = ((given.double() - wanted).abs().max() for given in (own, other))
+        assert error <= 4 * allowed + 1e-6
+    (own,) = written
+    assert sum(isinstance(a, Gather) for stage in own.stages for a in stage.actions) == vectors
