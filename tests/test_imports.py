@@ -70,17 +70,21 @@ def with_bytecode(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(
     ("load", "limit"),
-    [("fusewright.compile", 0.1), ("fusewright.lookup_backend('fusewright')", 0.2)],
+    [("fusewright.compile", 0.2), ("fusewright.lookup_backend('fusewright')", 0.3)],
 )
 def test_the_compiler_loads_quickly_after_torch(
     with_bytecode: Path, load: str, limit: float
 ) -> None:
-    """The bounds, in seconds of the processor's time, are more than twice what it takes."""
+    """The bounds are shares of what importing torch takes of the processor's time in the same
+    process, which a slow machine leaves as they are; each is more than twice what it takes."""
     program = (
-        "import time, torch, fusewright\n"
+        "import time\n"
         "began = time.process_time()\n"
+        "import torch\n"
+        "there = time.process_time()\n"
+        "import fusewright\n"
         f"{load}\n"
-        "print(time.process_time() - began)"
+        "print((time.process_time() - there) / (there - began))"
     )
     path = str(with_bytecode)
     assert min(float(run(program, PYTHONPATH=path)) for _ in range(2)) < limit
