@@ -16,7 +16,7 @@ import torch
 from fusewright.modes import Modes
 from fusewright.native import _extension
 
-CALLS: Final = int(os.environ.get("FUSEWRIGHT_TEST_CALLS", "5000"))
+CALLS: Final = int(os.environ.get("FUSEWRIGHT_TEST_CALLS", "600"))
 """How many calls of each program are to leave no memory behind; a million takes some minutes."""
 
 ROUNDS: Final = tuple(6 << doubled for doubled in range(8))

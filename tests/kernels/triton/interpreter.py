@@ -19,7 +19,13 @@ import numpy as np
 import torch
 import triton.language as tl
 from triton.language.extra import libdevice
-from triton.runtime.interpreter import InterpreterOptions, TensorHandle, interpreter_builder
+from triton.runtime.interpreter import (
+    InterpreterOptions,
+    ReduceOps,
+    ScanOps,
+    TensorHandle,
+    interpreter_builder,
+)
 
 from fusewright.kernels.triton import TritonKernel
 from fusewright.runtime.triton_compiler import load_kernel
@@ -86,6 +92,66 @@ def _multiply_as_numbers(dot: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+def _combined(
+    operation: ReduceOps | ScanOps,
+    kinds: Sequence[tl.dtype],
+    left: Sequence[np.ndarray],
+    right: Sequence[np.ndarray],
+) -> list[np.ndarray]:
+    """What a reduction's function makes of two blocks, element by element."""
+    blocks = [
+        operation.to_tensor(array, kind)
+        for side in (left, right)
+        for array, kind in zip(side, kinds, strict=True)
+    ]
+    made = operation.combine_fn.fn(*blocks)
+    made = made if isinstance(made, tuple) else (made,)
+    return [block.handle.data.astype(array.dtype) for block, array in zip(made, left, strict=True)]
+
+
+def _reduce_neighbours(operation: ReduceOps, blocks: Sequence[tl.tensor]) -> list[tl.tensor]:
+    """Blocks reduced by a function of the kernel: neighbours are combined, all pairs at once, until
+    one element is left. The interpreter's own way takes one element after the other.
+    """
+    kinds = [block.dtype for block in blocks]
+    parts = [block.handle.data for block in blocks]
+    axis, rank = operation.axis, parts[0].ndim
+    if axis is None:
+        parts = [part.reshape(-1) for part in parts]
+    along = 0 if axis is None else axis % rank
+    before = (slice(None),) * along
+    while parts[0].shape[along] > 1:
+        even, odd = ([part[*before, start::2] for part in parts] for start in (0, 1))
+        parts = _combined(operation, kinds, even, odd)
+    if operation.keep_dims:
+        shape = (1,) * rank if axis is None else parts[0].shape
+        parts = [part.reshape(shape) for part in parts]
+    else:
+        parts = [part[*before, 0] for part in parts]
+    return [operation.to_tensor(part, kind) for part, kind in zip(parts, kinds, strict=True)]
+
+
+def _scan_by_doubling(operation: ScanOps, blocks: Sequence[tl.tensor]) -> list[tl.tensor]:
+    """Blocks scanned by a function of the kernel: what ends at an element is twice as long after
+    each turn (Hillis and Steele, "Data parallel algorithms", 1986), all elements at once.
+    """
+    kinds = [block.dtype for block in blocks]
+    parts = [block.handle.data for block in blocks]
+    axis = operation.axis % parts[0].ndim
+    places = np.arange(parts[0].shape[axis]).reshape(-1, *(1,) * (parts[0].ndim - axis - 1))
+    distance = 1
+    while distance < len(places):
+        earlier = [np.roll(part, distance, axis) for part in parts]
+        made = _combined(operation, kinds, earlier, parts)
+        parts = [
+            np.where(places >= distance, new, old) for new, old in zip(made, parts, strict=True)
+        ]
+        distance *= 2
+    return [operation.to_tensor(part, kind) for part, kind in zip(parts, kinds, strict=True)]
+
+
+ReduceOps.generic_reduce = _reduce_neighbours
+ScanOps.generic_scan = _scan_by_doubling
 interpreter_builder.create_dot = _multiply_as_numbers(interpreter_builder.create_dot)
 interpreter_builder.create_splat = _keep_truth_values(interpreter_builder.create_splat)
 
