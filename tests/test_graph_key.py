@@ -264,6 +264,17 @@ def test_stages_read_no_other_meta_of_a_graph() -> None:
     assert read == META_READ
 
 
+def test_stages_read_no_option_that_is_not_in_the_key() -> None:
+    read = {
+        node.attr
+        for _, tree in stage_trees()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value).endswith("options")
+    }
+    assert "multi_kernel" in read
+    assert read & graph_key.NOT_DECISIVE == {"verify"}  # Under which no plan is looked for.
+
+
 AMBIENT = {
     "torch.get_num_threads": "threads",
     "torch.are_deterministic_algorithms_enabled": "deterministic",

@@ -23,11 +23,14 @@ from torch._higher_order_ops import scan, while_loop
 import fusewright
 from fusewright import generation, kept_plans, pipeline
 from fusewright.context import CompileContext
+from fusewright.errors import WrongLayout
 from fusewright.ir.text import print_schedule
 from fusewright.packages import caches
 from fusewright.runtime import eager_kernels
+from fusewright.runtime.choices import Decision
 from fusewright.runtime.compiled import Record
 from fusewright.runtime.kept_files import KeptFiles
+from fusewright.wrapper import choices
 from tests.threads import with_threads
 
 SOURCE = Path(fusewright.__file__).parents[1]
@@ -539,6 +542,46 @@ def test_a_plan_is_kept_once_its_choices_are_made() -> None:
             assert record.kept.startswith(expected)
             assert record.choices[0].decisions[0].source == "forced"
             torch.testing.assert_close(result, row_sums(x), rtol=1e-4, atol=1e-4)
+
+
+@torch.library.custom_op("kept_plans::turned", mutates_args=())
+def turned(x: torch.Tensor) -> torch.Tensor:
+    """An operator whose result does not lie as its fake says."""
+    return x.sin().t().contiguous().t()
+
+
+@turned.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+def test_a_copy_is_refused_under_strict_alone() -> None:
+    def times_two(x: torch.Tensor) -> torch.Tensor:
+        return turned(x) * 2
+
+    x = input_tensor()
+    for strict in (True, False, True):
+        function = fusewright.compile(times_two, options={"strict": strict})
+        if strict:
+            with pytest.raises(WrongLayout, match="would be copied at each call"):
+                function(x)
+        else:
+            torch.testing.assert_close(function(x), x.sin() * 2)
+
+
+def test_who_wants_no_earlier_choice_is_given_no_plan_that_holds_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    decision = Decision(winner=1, seconds=(2.0, 1.0), source="kept")
+    monkeypatch.setattr(choices, "decision_of_earlier_process", lambda *_: decision)
+    x = torch.linspace(-1, 1, 3 * 8192).reshape(3, 8192)
+    with with_threads(2):
+        for is_cached, outcome in ((True, "new: "), (False, "not kept: measuring has yet")):
+            options = {"multi_kernel": "on", "multi_kernel_cache": is_cached}
+            _, (record,) = compiled(lambda x: x.sum(-1) * 2 + 1, x, **options)
+            assert record.kept.startswith(outcome)
+            sources = {known.source for known in record.choices[0].decisions.values()}
+            assert ("kept" in sources) == is_cached
 
 
 @pytest.mark.parametrize("target", ["python", "fx"])

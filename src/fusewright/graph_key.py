@@ -39,7 +39,7 @@ from fusewright.torch_compat import OpOverload, declaration_of, is_autocast_on, 
 META_READ: Final = frozenset({"is_released", "location", "module_path", "reads_moved", "val"})
 """The entries of a node's `meta` that the stages behind the key read: all of them enter it."""
 
-NOT_DECISIVE: Final = FRONT_END_OPTIONS | {"graph_cache", "multi_kernel_cache", "verify"}
+NOT_DECISIVE: Final = (FRONT_END_OPTIONS - {"strict"}) | {"graph_cache", "verify"}
 """Options that do not change what is generated."""
 
 NOT_READ: Final = frozenset({"FUSEWRIGHT_CACHE_DIR", "FUSEWRIGHT_GRAPH_CACHE", "FUSEWRIGHT_LOG"})
