@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from fusewright.ir.index import Index, LoopSymbol, Symbol
 from fusewright.ir.neutral import neutral
@@ -32,7 +32,7 @@ class Chunks:
     """The parts into which a reduction is cut."""
 
     cut: LoopSymbol
-    """The loop that is cut: the longest."""
+    """The loop that is cut."""
 
     count: int
     is_first: bool
@@ -74,6 +74,25 @@ class Chunks:
             return value
         inside = make.apply("lt", make.index(place), make.index(self.cut.extent))
         return make.masked(inside, value, neutral(kind, value.dtype))
+
+
+def loop_to_cut(
+    loops: Loops,
+    count: int,
+    accesses: Sequence[Index],
+    hint: Callable[[Index], int],
+) -> LoopSymbol:
+    """The loop to cut into `count` chunks: of those with enough turns (or else the most), the one
+    with the longest steps through memory, so that a chunk is one piece of it rather than a part of
+    each row. `hint`: of a size, or a guess.
+    """
+    enough = min(count, max(hint(symbol.extent) for symbol in loops))
+
+    def step(symbol: LoopSymbol) -> int:
+        strides = (index.stride(symbol) for index in accesses)
+        return max((abs(hint(own)) for own in strides if own is not None), default=0)
+
+    return max((symbol for symbol in loops if hint(symbol.extent) >= enough), key=step)
 
 
 def near_count(extent: Index, count: int) -> int:

@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import prod
 
-from fusewright.ir.chunks import Chunks, near_count
+from fusewright.ir.chunks import Chunks, loop_to_cut, near_count
 from fusewright.ir.contiguity import rows_lie_across
 from fusewright.ir.group import Group, Local, Reduce, Stage, Store
 from fusewright.ir.index import Index, LoopSymbol, Symbol, contiguous_strides, integer
@@ -113,7 +113,8 @@ class _Splitter:
             if not stage.inner:
                 self._scalar_stage(stage, at_end)
                 continue
-            cut = max(stage.inner, key=lambda symbol: _size(symbol.extent))
+            indices = [v.index for v in stage_values(stage) if isinstance(v, Load)]
+            cut = loop_to_cut(stage.inner, self.count, indices, _size)
             count = near_count(cut.extent, min(self.count, _size(cut.extent)))
             stores = any(isinstance(action, Store) for action in stage.actions)
             if count < 2 or (stores and cut.extent % count != 0):
@@ -317,5 +318,5 @@ def is_across(group: Group) -> bool:
     return rows_lie_across(loads, group.outer, extent_hint)
 
 
-def _size(extent: Index) -> int:
-    return int(extent) if extent.is_constant else 1 << 62
+def _size(size: Index) -> int:
+    return int(size) if size.is_constant else 1 << 62

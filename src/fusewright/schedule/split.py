@@ -21,7 +21,7 @@ chunks only, and combined by how far the means of the chunks lie from that of al
 
 from __future__ import annotations
 
-from fusewright.ir.chunks import Chunks, near_count
+from fusewright.ir.chunks import Chunks, loop_to_cut, near_count
 from fusewright.ir.contiguity import rows_lie_across
 from fusewright.ir.index import Index, LoopSymbol, extent, integer, product
 from fusewright.ir.limits import Limits
@@ -130,8 +130,9 @@ def chunks_of(
 
 
 def _in_chunks(body: Reduction, count: int, analysis: Analysis, *, is_first: bool) -> Chunks:
-    """About `count` chunks of the longest of the loops."""
-    cut = max(body.reduction_loops, key=lambda symbol: analysis.hint(symbol.extent))
+    """About `count` chunks of one of the loops."""
+    indices = [load.index for load in analysis.loads(body.value)]
+    cut = loop_to_cut(body.reduction_loops, count, indices, analysis.hint)
     count = near_count(cut.extent, min(count, analysis.hint(cut.extent)))
     return Chunks(cut=cut, count=count, is_first=is_first)
 
