@@ -153,6 +153,13 @@ class Limits:
     held_across: int = 0
     """The same, of rows that lie across memory."""
 
+    @property
+    def longest_row(self) -> int:
+        """Elements of the longest row that is read once for all stages, about: by a kernel that
+        holds it, or because it stays in cache.
+        """
+        return self.held_row or self.row_bytes // 4
+
     multiplies: Callable[[ProductSizes], bool] = _never
     """Whether kernels compute a matrix product faster than the device's library does."""
 
@@ -243,6 +250,9 @@ class RowsOnThreads:
         return rows <= 4 * FEW_ROWS_OF_CPU and length >= 1 << 13
 
 
+STRIPES_OF_CPU = 32
+
+
 def cpu_limits(
     library_types: frozenset[DType] = HALF_TYPES,
     *,
@@ -262,11 +272,12 @@ def cpu_limits(
         return product.dtype is DType.F32 or product.dtype in HALF_TYPES
 
     if threads is None:
-        return Limits(multiplies=multiplies, attends=attends)
+        return Limits(multiplies=multiplies, attends=attends, stripes=STRIPES_OF_CPU)
     rows = RowsOnThreads(threads)
     return Limits(
         multiplies=multiplies,
         attends=attends,
+        stripes=STRIPES_OF_CPU,
         leaves_whole=rows.are_whole,
         leaves_open=rows.are_open,
     )

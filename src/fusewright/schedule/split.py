@@ -77,12 +77,19 @@ def _split(statement: Statement, analysis: Analysis, rows: frozenset[str]) -> li
 
 
 def _gathered_rows(program: Program, analysis: Analysis) -> frozenset[str]:
-    """The buffers along whose rows something is gathered, or that such are made of."""
+    """The buffers along whose rows something is gathered, or that such are made of; without those
+    whose columns are gathered together with what lies otherwise, which programs of stripes of rows
+    do not: that would be read once more.
+    """
     found: set[str] = set()
+    mixed: set[str] = set()
     for statement in reversed(program.statements):
         match statement:
-            case ComputedBuffer(body=Reduction(reduction_loops=loops, value=value)):
-                pass
+            case ComputedBuffer(body=Reduction() as body, outputs=(output, *_)):
+                limits = analysis.limits_of(output.layout.device)
+                loops, value = body.reduction_loops, body.value
+                if _lies_across(body, limits, analysis) is None:
+                    mixed |= _matrices(body, analysis)
             case ComputedBuffer(body=Pointwise(loops=loops, value=value), outputs=(output,)):
                 if output.name not in found:
                     continue
@@ -93,7 +100,19 @@ def _gathered_rows(program: Program, analysis: Analysis) -> frozenset[str]:
             for load in analysis.loads(value)
             if any(analysis.stride(load.index, loop) == 1 for loop in loops)
         )
-    return frozenset(found)
+    return frozenset(found - mixed)
+
+
+def _matrices(body: Reduction, analysis: Analysis) -> set[str]:
+    """The buffers that a reduction reads as matrices in memory, whose columns it gathers along."""
+    points = max(1, analysis.points(symbol.extent for symbol in body.loops))
+
+    def is_matrix(index: Index) -> bool:
+        steps = [analysis.stride(index, loop) for loop in body.reduction_loops]
+        is_contiguous = any(analysis.stride(index, loop) == 1 for loop in body.loops)
+        return is_contiguous and all(step is not None and step % points == 0 for step in steps)
+
+    return {load.buffer for load in analysis.loads(body.value) if is_matrix(load.index)}
 
 
 def chunks_of(
@@ -113,20 +132,36 @@ def chunks_of(
     limits = analysis.limits_of(statement.outputs[0].layout.device)
     lanes = lanes_of(body, limits, analysis)
     tiles = -(-points // lanes)
-    if tiles >= limits.reductions or reduced * lanes < limits.longest_tile:
+    if reduced * lanes < limits.longest_tile:
         return None
-    stripes = min(limits.stripes, reduced // ROWS_OF_STRIPE)
-    beside = stripes and 4 * stripes >= limits.stripes and lanes > 1 and points <= limits.held_row
-    if beside and any(
-        load.buffer in rows and any(analysis.stride(load.index, loop) == 1 for loop in body.loops)
-        for load in analysis.loads(body.value)
-    ):
-        return _in_chunks(body, stripes, analysis, is_first=True)
+    if rows and (stripes := _stripes_of(body, rows, limits, analysis)) is not None:
+        return stripes
+    if tiles >= limits.reductions:
+        return None
     if body.kind != "welford" and limits.leaves_whole(tiles, reduced * lanes):
         return None
     count = -(-limits.chunks // tiles) if limits.shares_chunks else limits.chunks
     count = min(count, reduced * lanes // limits.shortest_chunk)
     return _in_chunks(body, count, analysis, is_first=lanes > 1) if count >= 2 else None
+
+
+def _stripes_of(
+    body: Reduction, rows: frozenset[str], limits: Limits, analysis: Analysis
+) -> Chunks | None:
+    """The chunks of a reduction along the columns of a matrix, along whose rows others gather; None
+    where programs of stripes of rows are too few, or none of equal ones can do both.
+    """
+    points = analysis.points(symbol.extent for symbol in body.loops)
+    reduced = analysis.points(symbol.extent for symbol in body.reduction_loops)
+    count = min(limits.stripes, reduced // ROWS_OF_STRIPE)
+    if not count or 4 * count < limits.stripes or points > limits.longest_row:
+        return None
+    if body.kind not in NEUTRAL_ELEMENTS or not rows & _matrices(body, analysis):
+        return None
+    if _lies_across(body, limits, analysis) is None:
+        return None
+    chunks = _in_chunks(body, count, analysis, is_first=True)
+    return chunks if chunks.fit else None
 
 
 def _in_chunks(body: Reduction, count: int, analysis: Analysis, *, is_first: bool) -> Chunks:
@@ -141,8 +176,14 @@ def lanes_of(body: Reduction, limits: Limits, analysis: Analysis) -> int:
     """Neighbouring results that are computed together: more than one where what is reduced lies
     across memory.
     """
-    if limits.lanes == 1:
-        return 1
+    along = None if limits.lanes == 1 else _lies_across(body, limits, analysis)
+    return 1 if along is None else max(1, min(limits.lanes, analysis.hint(along.extent)))
+
+
+def _lies_across(body: Reduction, limits: Limits, analysis: Analysis) -> LoopSymbol | None:
+    """The loop along which neighbouring results are contiguous in memory, where what is reduced
+    lies across it.
+    """
     indices = [load.index for load in analysis.loads(body.value)]
     along = next(
         (loop for loop in body.loops for index in indices if analysis.stride(index, loop) == 1),
@@ -152,8 +193,8 @@ def lanes_of(body: Reduction, limits: Limits, analysis: Analysis) -> int:
     if along is None or not rows_lie_across(
         rows, body.loops, lambda loop: analysis.hint(loop.extent), limits.across_share
     ):
-        return 1
-    return max(1, min(limits.lanes, analysis.hint(along.extent)))
+        return None
+    return along
 
 
 def _partial_and_total(

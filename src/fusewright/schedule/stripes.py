@@ -1,5 +1,5 @@
-"""Rows and columns of the same data in one kernel: each program walks over a stripe of rows, does
-what each row needs, and adds up the columns as it goes.
+"""Rows and columns of the same data in one kernel: each unit of work walks over a stripe of rows,
+does what each row needs, and adds up the columns as it goes.
 
 The backward of a normalisation gathers along rows for the gradient of its input, and along columns
 for those of weight and bias; these come in chunks of rows (`split`). Before:
@@ -76,7 +76,7 @@ def _rows(nest: Nest) -> _Rows | None:
     if not plain or not gathers or len(inner) != 1:
         return None
     length, count = inner[0].extent, nest.outer[0].extent
-    if not length.is_constant or not count.is_constant or int(length) > limits.held_row:
+    if not length.is_constant or not count.is_constant or int(length) > limits.longest_row:
         return None
     return _Rows(nest, nest.outer[0], inner[0])
 

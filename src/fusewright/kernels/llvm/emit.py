@@ -32,9 +32,9 @@ from fusewright.kernels.llvm.builder import IRBuilder, Register, VectorType
 from fusewright.kernels.llvm.conditions import middle
 from fusewright.kernels.llvm.loops import Loops
 from fusewright.kernels.llvm.mathematics import definitions
-from fusewright.kernels.llvm.operations import UnsupportedOperation
 from fusewright.kernels.llvm.plan import InnerPlan, KernelPlan
 from fusewright.kernels.llvm.reduce import write_reductions
+from fusewright.kernels.llvm.reductions import Reducer
 from fusewright.kernels.llvm.scans import Carry
 from fusewright.kernels.llvm.scatter import accumulate, check_early
 from fusewright.kernels.llvm.scope import Scope, load_arguments
@@ -94,7 +94,7 @@ class GroupWriter:
         with scope.loop(symbols, begin, end, 1, runs=False) as unit:
             block = None if is_point else self._decode(unit)
             if plan.outer_lane is None:
-                self.write_stages()
+                self._write_stripe() if self.group.walked else self.write_stages()
             else:
                 start, stop = self._block_range(plan.outer_lane, block)
                 self._outer_lanes(plan.outer_lane, start, stop)
@@ -205,6 +205,38 @@ class GroupWriter:
 
     # -- stages -------------------------------------------------------------------------------
 
+    def _write_stripe(self) -> None:
+        """All stages at one walked point after the other; what is gathered along them stands in its
+        place in memory from the first point on, a row that stays in the nearest cache.
+        """
+        for stage in self.group.stages:
+            for gather in stage.actions:
+                if isinstance(gather, Gather):
+                    self.loops.inner_loops(stage, partial(self._begin, gather), in_parts=False)
+        self.loops.nest(self.group.walked, None, 1, self.write_stages)
+
+    def _begin(self, gather: Gather) -> None:
+        """Store what changes nothing where the current element(s) are gathered."""
+        b, dtype = self.scope.b, gather.value.dtype
+        (first,) = Reducer(gather.kind, dtype).start(b, self.scope.lane_count)
+        memory.store(self.scope, gather.buffer, gather.index, dtype, first)
+
+    def _gather(self, gather: Gather) -> None:
+        """Take the current element(s) into what was gathered of them so far."""
+        scope, dtype = self.scope, gather.value.dtype
+        lanes = scope.lanes
+        gathered = memory.load(
+            scope,
+            gather.buffer,
+            gather.index,
+            dtype,
+            active=None if lanes is None else lanes.mask,
+            varies=lanes is not None,
+        )
+        new = scope.spread(evaluate(scope, gather.value))
+        (total,) = Reducer(gather.kind, dtype).step(scope.b, (gathered,), (new,))
+        memory.store(scope, gather.buffer, gather.index, dtype, total)
+
     def write_stages(self) -> None:
         """All stages at the current point(s)."""
         self._make_locals()
@@ -265,7 +297,7 @@ class GroupWriter:
             case Reduce():
                 raise AssertionError("reductions are written by `reduce`")
             case Gather():
-                raise UnsupportedOperation("the CPU target walks over no stripes of rows")
+                self._gather(action)
 
     def _store(self, buffer: str, index: Index, value: Register) -> None:
         scope = self.scope

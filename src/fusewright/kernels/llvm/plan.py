@@ -6,7 +6,8 @@ Two shapes:
   works on a vector of independent points. For pointwise work, and for reductions over rows (`sum`
   over dimension 0).
 - *inner lanes*: each stage's own inner loop is cut into vectors; outer points are taken one at a
-  time. For reductions along contiguous memory (softmax, layer norm).
+  time. For reductions along contiguous memory (softmax, layer norm), and for rows that are walked
+  over to gather their columns beside.
 
 The choice is the one whose memory accesses cost least.
 """
@@ -80,7 +81,9 @@ class KernelPlan:
     """An outer loop taken in tiles against the lanes, because some loads run along it."""
 
     points: tuple[LoopSymbol, ...]
-    """Outer loops that are neither: a unit of work is one point of them (and one block)."""
+    """Outer loops that are neither, and not walked over: a unit of work is one point of them (and
+    one block).
+    """
 
     block: Index = field(default_factory=lambda: integer(1))
     """Elements of the lane loop in one unit of work."""
@@ -123,13 +126,15 @@ def _plan_along(
     inner = tuple(
         _inner_plan(stage.inner, t, lanes) for t, stage in zip(traits, group.stages, strict=True)
     )
+    units = group.outer[: len(group.outer) - len(group.walked)]
+    cost *= prod(map(extent_hint, group.walked))
     return KernelPlan(
         outer_lane=None,
         lanes=lanes,
         wide=lanes,
         inner=inner,
-        points=group.outer,
-        units=product_of_extents(group.outer),
+        points=units,
+        units=product_of_extents(units),
         grain=_grain(cost / lanes),
     )
 
@@ -275,8 +280,10 @@ def near_plans(group: Group, target: CpuTarget, share: float) -> int:
 def _lanes_by_cost(
     group: Group, traits: list[Traits], lanes: int
 ) -> list[tuple[float, int, LoopSymbol | None]]:
-    """Outer loops, and None for inner loops, behind what they cost."""
-    if not group.outer:
+    """Outer loops, and None for inner loops, behind what they cost. Points that are walked over
+    come one after the other.
+    """
+    if not group.outer or group.walked:
         return [(0.0, 0, None)]
     candidates: list[tuple[float, int, LoopSymbol | None]] = [
         (_outer_cost(group, traits, symbol, lanes), -position, symbol)
