@@ -16,8 +16,10 @@ import torch
 from fusewright.modes import Modes
 from fusewright.native import _extension
 
-CALLS: Final = int(os.environ.get("FUSEWRIGHT_TEST_CALLS", "600"))
-"""How many calls of each program are to leave no memory behind; a million takes some minutes."""
+AT_ONCE: Final = int(os.environ.get("FUSEWRIGHT_TEST_CALLS", "1"))
+"""How many calls of a program count as one that is to leave nothing behind: with more, what only
+some of them leave is seen, too. 10,000 take some minutes a program.
+"""
 
 ROUNDS: Final = tuple(6 << doubled for doubled in range(8))
 """How often what is to leave nothing is done between two looks, until they see the same."""
@@ -95,3 +97,13 @@ def _process_state() -> Any:
         _extension.is_installed(),
         threading.active_count(),
     )
+
+
+def repeated(call: Callable[[], object]) -> Callable[[], None]:
+    """So many calls as one."""
+
+    def calls() -> None:
+        for _ in range(AT_ONCE):
+            call()
+
+    return calls

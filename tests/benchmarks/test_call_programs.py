@@ -8,7 +8,7 @@ import torch
 import fusewright
 from benchmarks.call_programs import PROGRAMS
 from benchmarks.calls import MODES, SIZES, _step
-from tests.leftovers import CALLS, ROUNDS, leaves_nothing
+from tests.leftovers import leaves_nothing, repeated
 
 QUICK = "1 kernel"
 
@@ -32,10 +32,4 @@ def test_calls_leave_nothing_behind(name: str, mode: str, sizes: str) -> None:
     compiled = fusewright.compile(program.module, dynamic=sizes == "dynamic", options=options)
     step = _step(program, compiled, mode)
     step()
-    count = CALLS // ROUNDS[0]
-
-    def call() -> None:
-        for _ in range(count):
-            step()
-
-    leaves_nothing(call)
+    leaves_nothing(repeated(step))

@@ -21,7 +21,7 @@ from fusewright.native import CallPlan
 from fusewright.records import field, record
 from fusewright.runtime import native_plan
 from fusewright.runtime.generated import tensor_kind, with_layout
-from tests.leftovers import CALLS, ROUNDS, leaves_nothing
+from tests.leftovers import leaves_nothing, repeated
 from tests.runtime.test_eager_kernels import load
 
 Tensor = torch.Tensor
@@ -251,13 +251,7 @@ def test_many_calls_leave_nothing_behind(
 ) -> None:
     check(compiled(program, dynamic), program)
     one = recorded[-1]
-    count = CALLS // ROUNDS[0]
-
-    def call() -> None:
-        for _ in range(count):
-            one.plan(*one.inputs)
-
-    leaves_nothing(call, references(one))
+    leaves_nothing(repeated(lambda: one.plan(*one.inputs)), references(one))
 
 
 def test_a_result_laid_out_otherwise_is_copied_and_leaves_nothing() -> None:
