@@ -195,7 +195,7 @@ def test_versions_and_the_processor_are_in_the_key(
 
 
 def test_gpus_are_named_where_kernels_are_chosen_on_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: f"a GPU as {device}")
+    monkeypatch.setattr(graph_key, "device_text", lambda device: f"a GPU as {device}")
     assert graph_key._gpus({"cuda:1"}, Options(multi_kernel="on")) == {"cuda:1": "a GPU as cuda:1"}
     assert graph_key._gpus({"cuda:1"}, Options()) == {}
 

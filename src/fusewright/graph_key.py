@@ -20,13 +20,14 @@ import torch
 from torch import fx
 
 from fusewright import __version__
-from fusewright.aot import AtenGraph, block_graphs, first_location
+from fusewright.aot import AtenGraph, ControlFlowCall, LoopCall, block_graphs, first_location
 from fusewright.config import FRONT_END_OPTIONS, Options
 from fusewright.context import CompileContext
 from fusewright.errors import Location
 from fusewright.ir.index import Symbol
 from fusewright.opaque import Opaque
 from fusewright.records import record
+from fusewright.runtime.choices import device_text
 from fusewright.runtime.kept_files import KeptFiles
 from fusewright.runtime.llvm_engine import cpu_target
 from fusewright.runtime.memory_checks import MemoryChecks
@@ -307,7 +308,7 @@ def _operator(node: fx.Node) -> str:
         return target
     if isinstance(target, OpOverload):
         return declaration_of(target)
-    if hasattr(target, "signature"):  # of a condition or loop
+    if isinstance(target, ControlFlowCall | LoopCall):
         return repr(target.signature)
     if target in NUMBER_TARGETS:
         return f"torch.{target.__name__}"
@@ -332,12 +333,12 @@ def _processor(kernel_target: str) -> dict[str, object]:
 
 
 def _gpus(devices: Iterable[str], options: Options) -> dict[str, object]:
-    """The names of GPUs, by device, where kernels for them are chosen by measuring: nothing else of
-    a plan depends on which they are.
+    """The GPUs by device, where kernels for them are chosen by measuring: nothing else of a plan
+    depends on which they are.
     """
     if not options.has_choices_on("cuda"):
         return {}
-    return {device: torch.cuda.get_device_name(device) for device in sorted(devices)}
+    return {device: device_text(torch.device(device)) for device in sorted(devices)}
 
 
 @cache

@@ -12,20 +12,20 @@ from __future__ import annotations
 import json
 import logging
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache, partial
 from typing import Any, Final
 
+from fusewright.aot import AtenGraph
 from fusewright.context import CompileContext, Note
 from fusewright.errors import Location
 from fusewright.graph_key import GraphKey, NotKept, differences, key_of
 from fusewright.ir.group import Schedule
-from fusewright.ir.lines import Line
 from fusewright.ir.origin import Origin
 from fusewright.ir.stored import MalformedRows, NotStored, RecordStorage, RowForm, records_of
 from fusewright.logs import logger_of
 from fusewright.plans import Plan
-from fusewright.records import record
+from fusewright.records import record, replace
 from fusewright.runtime import calling, choices, compiled
 from fusewright.runtime.compiled import Record
 from fusewright.runtime.kept_files import KeptFiles
@@ -48,10 +48,12 @@ CHANNELS: Final = ("aten", "loops", "kernels", "wrapper")
 
 KEPT_FACTS: Final = (
     "kernels",
+    "lines",
     "launches",
     "extern_calls",
     "peak_bytes",
     "least_bytes",
+    "notes",
     "choices",
 )
 """The fields of a record of stages that are kept as they are."""
@@ -61,50 +63,26 @@ FOUND: Final = "an earlier process has kept it"
 
 
 @record(kw_only=True)
-class KeptRecord:
-    """What is told of a program: of a graph, or of a block of its conditions and loops."""
-
-    facts: dict[str, Any]
-    """Fields of its record."""
-
-    scheduled: Callable[[], Schedule]
-    lines: tuple[Line, ...]
-    notes: tuple[Note, ...]
-
-    def record(self, context: CompileContext, **others: Any) -> Record:
-        """The record of its compile, with `others` of its fields."""
-        fields = {
-            "timings": {},
-            "in_python_because": "",
-            "unrecorded_because": "",
-            "notes": self.notes,
-            **others,
-        }
-        began, scheduled = context.began, self.scheduled
-        return Record(**self.facts, **fields, scheduled=scheduled, lines=self.lines, began=began)
-
-
-@record(kw_only=True)
 class KeptPlan:
     """A plan that was kept, and what is told of it."""
 
     plan: Plan
-    own: KeptRecord
-    blocks: tuple[KeptRecord, ...]
-    """Of its conditions and loops, nested ones included."""
+    record: Record
+    """Its record, and those of its blocks, without what each compile has of its own."""
 
     assumptions: tuple[Assumption, ...]
     """What the stages took sizes that vary to be."""
 
-    def record(self, context: CompileContext, in_python_because: str) -> Record:
-        """The record of its compile, whose notes are all those of the context."""
-        return self.own.record(
-            context,
+    def record_of(self, context: CompileContext, in_python_because: str) -> Record:
+        """The record of a compile that found it, whose notes are all those of the context."""
+        began = context.began
+        return replace(
+            self.record,
             timings=dict(context.timings),
+            began=began,
             in_python_because=in_python_because,
             notes=tuple(context.notes),
-            subprograms=tuple(block.record(context) for block in self.blocks),
-            kept=FOUND,
+            subprograms=tuple(replace(block, began=began) for block in self.record.subprograms),
         )
 
 
@@ -170,9 +148,11 @@ def _line_forms(locations: Sequence[Location]) -> Mapping[type, RowForm]:
     }
 
 
-def look_up(graph: Any, context: CompileContext, *, is_whole: bool, has_language: bool) -> Search:
-    """The plan of an `aot.AtenGraph`, if an earlier process has kept it. `has_language`: its
-    kernels are written in a language that a program brought along.
+def look_up(
+    graph: AtenGraph, context: CompileContext, *, is_whole: bool, has_language: bool
+) -> Search:
+    """The plan of a graph, if an earlier process has kept it. `has_language`: its kernels are
+    written in a language that a program brought along.
     """
     reason = _why_not_kept(context, has_language)
     if reason is not None:
@@ -181,7 +161,7 @@ def look_up(graph: Any, context: CompileContext, *, is_whole: bool, has_language
         return _search(graph, context, is_whole)
 
 
-def _search(graph: Any, context: CompileContext, is_whole: bool) -> Search:
+def _search(graph: AtenGraph, context: CompileContext, is_whole: bool) -> Search:
     try:
         key = key_of(graph, context, is_whole=is_whole)
     except NotKept as reason_in_graph:
@@ -234,18 +214,15 @@ def keep(search: Search, plan: Plan, compiled_record: Record) -> str:
     """Keep a plan for later processes; what `explain` says of it."""
     if search.key is None:
         return search.outcome
-    records = (compiled_record, *compiled_record.subprograms)
+    own = replace(compiled_record, notes=compiled_record.notes[search.notes_before :])
+    records = (own, *own.subprograms)
     if any(not choice.decisions for record in records for choice in record.choices):
         return "not kept: measuring has yet to choose among kernels"
-    own, *blocks = (
-        ({name: getattr(record, name) for name in KEPT_FACTS}, record.lines, record.notes)
-        for record in records
-    )
-    notes = compiled_record.notes[search.notes_before :]
+    facts = tuple({name: getattr(record, name) for name in KEPT_FACTS} for record in records)
     assumed: tuple[Assumption, ...] = ()
     if search.key.facts is not None:
         assumed = tuple(search.key.facts.assumptions[search.assumptions_before :])
-    content = (plan.name, plan.order, plan.hints, (*own[:2], notes), tuple(blocks), assumed)
+    content = (plan.name, plan.order, plan.hints, facts, assumed)
     forms = _line_forms(search.key.locations)
     try:
         head = zlib.compress(_storage().text(content, forms).encode(), 1)
@@ -265,7 +242,7 @@ def _read(content: bytes, key: GraphKey) -> KeptPlan:
     head, rest = content[8 : 8 + length], content[8 + length :]
     try:
         text = zlib.decompress(head)
-        name, order, hints, own, blocks, assumed = _storage().read(text, forms)
+        name, order, hints, facts, assumed = _storage().read(text, forms)
     except (zlib.error, TypeError, ValueError) as error:
         raise MalformedRows(str(error)) from error
 
@@ -277,13 +254,23 @@ def _read(content: bytes, key: GraphKey) -> KeptPlan:
     def schedule_of(number: int) -> Schedule:
         return schedules()[number]
 
-    records = [
-        KeptRecord(facts=facts, lines=lines, notes=notes, scheduled=partial(schedule_of, number))
-        for number, (facts, lines, notes) in enumerate((own, *blocks))
-    ]
-    emitted = emit_module(name, records[0].lines)
-    plan = Plan(name=name, lines=records[0].lines, order=order, hints=hints, emitted=emitted)
-    return KeptPlan(plan=plan, own=records[0], blocks=tuple(records[1:]), assumptions=assumed)
+    own, *blocks = (
+        Record(
+            **each,
+            scheduled=partial(schedule_of, number),
+            timings={},
+            began=0.0,
+            in_python_because="",
+            unrecorded_because="",
+        )
+        for number, each in enumerate(facts)
+    )
+    emitted = emit_module(name, own.lines)
+    return KeptPlan(
+        plan=Plan(name=name, lines=own.lines, order=order, hints=hints, emitted=emitted),
+        record=replace(own, subprograms=tuple(blocks), kept=FOUND),
+        assumptions=assumed,
+    )
 
 
 # -- Why a plan is missing -------------------------------------------------------------------------

@@ -224,8 +224,8 @@ def _compile_kept(kept: KeptPlan, graph: AtenGraph, context: CompileContext) -> 
         module = load_module(plan.emitted.text, graph.constants_by_block())
         call, refusal = runner(plan, module, context)
         tell_of_eager_kernels(plan.lines, context)
-    context.notes += kept.own.notes
-    return CompiledGraph(run=call, path=module.path, record=kept.record(context, refusal))
+    context.notes += kept.record.notes
+    return CompiledGraph(run=call, path=module.path, record=kept.record_of(context, refusal))
 
 
 def _replayer(

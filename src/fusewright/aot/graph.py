@@ -112,13 +112,8 @@ def block_graphs(node: fx.Node) -> dict[str, AtenGraph]:
     """The graphs of a condition or loop, by the names of the blocks that they are compiled to:
     `cond_true`. None of another node.
     """
-    target: Any = node.target
-    roles = getattr(target, "roles", ())
-    return (
-        {f"{node.name}_{role}": graph for role, graph in zip(roles, target.graphs, strict=True)}
-        if roles
-        else {}
-    )
+    roles, graphs = (getattr(node.target, name, ()) for name in ("roles", "graphs"))
+    return {f"{node.name}_{role}": graph for role, graph in zip(roles, graphs, strict=True)}
 
 
 UNNOTICED: Final = "unnoticed"

@@ -382,11 +382,12 @@ def _repeated(run: Callable[[], object], count: int, _inputs: list[Any]) -> tupl
 
 def kept_key(choice: str, device: str, kind: int) -> str:
     """A hash of all that decides which alternative wins. `choice`: the key of a choice."""
-    parts = (choice, _device_text(torch.device(device)), str(kind), torch.__version__)
+    parts = (choice, device_text(torch.device(device)), str(kind), torch.__version__)
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
-def _device_text(device: torch.device) -> str:
+def device_text(device: torch.device) -> str:
+    """All of a device that decides which of several kernels is fastest on it."""
     if device.type == "cuda":
         return f"{torch.cuda.get_device_name(device)} {torch.cuda.get_device_capability(device)}"
     target = cpu_target()

@@ -61,7 +61,7 @@ class Keeper:
         plan = after.kept.plan
         schedules = [
             print_schedule(schedule, origins=True)
-            for schedule in (code.schedule, after.kept.own.scheduled())
+            for schedule in (code.schedule, after.kept.record.schedule)
         ]
         if (plan.lines, plan.emitted) != (code.lines, code.emitted) or len({*schedules}) > 1:
             self.wrong.append(outcome)
