@@ -17,6 +17,8 @@ from typing import Any
 
 import pytest
 import torch
+import triton
+import triton.language as tl
 from torch import nn
 from torch._higher_order_ops import scan, while_loop
 
@@ -489,17 +491,98 @@ def test_what_a_block_does_is_in_the_key() -> None:
         assert record.kept.startswith("new: ")
 
 
-# -- Graphs of which no plan is kept ---------------------------------------------------------------
+# -- Python and kernels of the program's -----------------------------------------------------------
 
 
-def test_calls_of_python_are_not_kept() -> None:
+def test_a_gradient_that_the_library_computes() -> None:
     torch.manual_seed(0)
-    layer = nn.LSTM(6, 4)
-    for _ in range(2):
+    for expected in ("new: ", kept_plans.FOUND):
+        layer = nn.LSTM(6, 4)
         x = input_tensor().requires_grad_()
-        result, records = compiled(lambda x: layer(x.sin())[0], x)
+        result, records = compiled(lambda x, f=layer: f(x.sin())[0], x)
         torch.testing.assert_close(result, torch.autograd.grad(layer(x.sin())[0].sum(), [x]))
-        assert any(kept.startswith("not kept: it calls") for kept in outcomes(records))
+        assert len(records) == 2
+        assert all(record.kept.startswith(expected) for record in records)
+
+
+def formula_of(factor: float) -> Program:
+    """A function whose gradient is a formula that reads values."""
+
+    class Formula(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            return x.sin()
+
+        @staticmethod
+        def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+            return gradient * factor if gradient.sum().item() > 0 else gradient
+
+    return Formula.apply
+
+
+def test_a_plan_runs_the_formula_of_its_own_program() -> None:
+    for factor, expected in ((2.0, "new: "), (3.0, kept_plans.FOUND)):
+        x = input_tensor().requires_grad_()
+        formula = formula_of(factor)
+        (result,), records = compiled(lambda x, f=formula: f(x) + 1, x)
+        torch.testing.assert_close(result, torch.full_like(x, factor))
+        assert all(record.kept.startswith(expected) for record in records)
+        assert records[1].extern_calls == ("subprogram.FormulaBackward",)
+
+
+def doubles() -> Any:
+    @triton.jit
+    def kernel(x, out, count, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+        place = tl.arange(0, BLOCK)
+        tl.store(out + place, tl.load(x + place, place < count) * 2, place < count)
+
+    return kernel
+
+
+def triples() -> Any:
+    @triton.jit
+    def kernel(x, out, count, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+        place = tl.arange(0, BLOCK)
+        tl.store(out + place, tl.load(x + place, place < count) * 3, place < count)
+
+    return kernel
+
+
+def adds() -> Any:
+    @triton.jit
+    def kernel(x, out, count, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+        place = tl.arange(0, BLOCK)
+        tl.store(x + place, tl.load(x + place, place < count) + 1, place < count)
+        tl.store(out + place, tl.load(x + place, place < count), place < count)
+
+    return kernel
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_a_plan_launches_the_kernel_of_its_own_program(dynamic: bool | None) -> None:
+    def launched(x: torch.Tensor, kernel: Any) -> tuple[torch.Tensor, ...]:
+        moved, out = x.sin(), torch.empty_like(x)
+        kernel[(1,)](moved, out, x.numel(), BLOCK=32)
+        return out + 1, moved
+
+    for make, expected in (
+        (doubles, "new: "),
+        (triples, kept_plans.FOUND),
+        (adds, "new: "),  # It writes to both.
+        (adds, kept_plans.FOUND),
+    ):
+        kernel, x = make(), input_tensor()
+        function = fusewright.compile(
+            lambda x, kernel=kernel: launched(x, kernel), dynamic=dynamic, options={"strict": True}
+        )
+        with torch.no_grad():
+            same(function(x), launched(x, kernel))
+        history = fusewright.explain(function).history
+        assert history is not None
+        assert [graph.kept.startswith(expected) for graph in history.graphs] == [True]
+
+
+# -- Graphs of which no plan is kept ---------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

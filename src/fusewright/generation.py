@@ -16,7 +16,6 @@ from torch import fx
 from fusewright.aot import (
     AtenGraph,
     ControlFlowCall,
-    EagerCall,
     LoopCall,
     block_graphs,
     returns_results,
@@ -52,7 +51,6 @@ from fusewright.runtime.loader import LoadedModule
 from fusewright.schedule import schedule as fuse
 from fusewright.schedule.recording import why_not_recorded, written_inputs
 from fusewright.schedule.traffic import group_traffic
-from fusewright.user_kernels import UserKernelOnCopies
 from fusewright.wrapper import PythonModule, emit_module
 from fusewright.wrapper.batches import batch_launches
 from fusewright.wrapper.blocks import Flow, with_blocks
@@ -88,13 +86,13 @@ class GeneratedCode:
     least_bytes: int
     """The most that buffers yet to be used take at one time."""
 
-    constants: dict[str, Any]
-    """The objects that its module is given: tensors, and functions of formulas of gradients."""
-
     blocks: tuple[GeneratedCode, ...]
     """The code of the functions of conditions and loops, which its lines hold."""
 
     subprograms: tuple[Record, ...]
+    constants: Mapping[str, Any] = field(default_factory=dict)
+    """The objects that its module is given; none where it is a block of others."""
+
     emitted: PythonModule = field(default=PythonModule(text="", places=(), places_of_blocks={}))
     """Its module; no text where it is a block of others."""
 
@@ -124,7 +122,7 @@ def generate_code(
             verify_lines(code.lines)
         emitted = emit_module(code.schedule.program.name, code.lines)
         log_text("wrapper", lambda: emitted.text)
-    return replace(code, emitted=emitted)
+    return replace(code, emitted=emitted, constants=graph.module_constants())
 
 
 def _generate(
@@ -136,8 +134,8 @@ def _generate(
     *,
     is_whole: bool = False,
 ) -> GeneratedCode:
-    """The lines of a graph. `prefix` stands before the names of its blocks and constants; `slots`
-    holds the devices of the module.
+    """The lines of a graph. `prefix` stands before the names of its blocks; `slots` holds the
+    devices of the module.
     """
     check = context.options.verify
     log_text("aten", lambda: str(graph.graph))
@@ -174,7 +172,6 @@ def _generate(
         lines = instrument(plan_memory(lines, program.hints), context.options)
         order = calling_order(graph.placeholders, program)
 
-    own = {prefix + name: value for name, value in graph.constants.items()}
     hints = {name: hint for block in inner.blocks for name, hint in block.hints.items()}
     return GeneratedCode(
         schedule=schedule,
@@ -184,7 +181,6 @@ def _generate(
         order=order,
         hints={**hints, **program.hints},
         least_bytes=least_bytes,
-        constants={**own, **inner.constants},
         blocks=tuple(inner.blocks),
         subprograms=tuple(inner.records),
     )
@@ -214,9 +210,9 @@ def _scheduled(
 
 
 class _Subprograms:
-    """The conditions, loops, formulas of gradients and kernels of the program's in a graph."""
+    """The conditions and loops in a graph."""
 
-    TARGETS = (ControlFlowCall, EagerCall, LoopCall, UserKernelOnCopies)
+    TARGETS = (ControlFlowCall, LoopCall)
 
     def __init__(
         self,
@@ -228,9 +224,6 @@ class _Subprograms:
         self.flows: dict[str, Flow] = {}
         """By node, a condition or loop whose functions are blocks."""
 
-        self.constants: dict[str, Any] = {}
-        """The constants of the blocks, and functions that run other nodes."""
-
         self.blocks: list[GeneratedCode] = []
         self.records: list[Record] = []
         self._context = context
@@ -239,16 +232,8 @@ class _Subprograms:
         self._slots = slots
 
     def add(self, node: fx.Node) -> None:
-        """Compile the functions of a condition or loop to lines; eager calls are Python as it
-        stands.
-        """
+        """Compile the functions of a condition or loop to lines."""
         target: Any = node.target
-        if isinstance(target, UserKernelOnCopies):
-            self.constants[self._prefix + node.name] = target.call
-            return
-        if isinstance(target, EagerCall):
-            self.constants[self._prefix + node.name] = target
-            return
         assert all(returns_results(graph, len(graph.outputs)) for graph in target.graphs)
         graphs = {self._prefix + name: graph for name, graph in block_graphs(node).items()}
         codes = [self._block(name, graph) for name, graph in graphs.items()]
@@ -262,7 +247,6 @@ class _Subprograms:
     def _block(self, name: str, graph: AtenGraph) -> GeneratedCode:
         context = self._context.again()
         code = _generate(graph, context, self._language, f"{name}_", self._slots)
-        self.constants |= code.constants
         self.blocks += (code, *code.blocks)
         self.records += (record_of(code, context, "", "", {}), *code.subprograms)
         return code

@@ -20,7 +20,14 @@ import torch
 from torch import fx
 
 from fusewright import __version__
-from fusewright.aot import AtenGraph, ControlFlowCall, LoopCall, block_graphs, first_location
+from fusewright.aot import (
+    AtenGraph,
+    ControlFlowCall,
+    EagerCall,
+    LoopCall,
+    block_graphs,
+    first_location,
+)
 from fusewright.config import FRONT_END_OPTIONS, Options
 from fusewright.context import CompileContext
 from fusewright.errors import Location
@@ -36,6 +43,7 @@ from fusewright.symbolic.facts import ShapeFacts
 from fusewright.symbolic.nodes import SymbolicNode, free_symbols, index_of
 from fusewright.symbolic.real import with_indices
 from fusewright.torch_compat import OpOverload, declaration_of, is_autocast_on, states
+from fusewright.user_kernels import UserKernelOnCopies
 
 META_READ: Final = frozenset({"is_released", "location", "module_path", "reads_moved", "val"})
 """The entries of a node's `meta` that the stages behind the key read: all of them enter it."""
@@ -215,6 +223,8 @@ class _GraphText:
         row = (node.op, node.name, operator, arguments, tuple(keywords.items()), flags)
         self.rows.append(repr(row))
         self.layouts.append(self._value(meta.get("val")))
+        if isinstance(node.target, UserKernelOnCopies):
+            self.layouts.append(self._value(node.target.likes))
         self.places.append(repr((self._line(meta.get("location")), meta.get("module_path", ""))))
         self._numbers[node] = len(self._numbers)
 
@@ -301,6 +311,10 @@ NUMBER_TARGETS: Final = (
 """Functions of numbers that vary, which are nodes beside operators."""
 
 
+PROGRAMS: Final = (ControlFlowCall, EagerCall, LoopCall, UserKernelOnCopies)
+"""Classes of what a plan runs beside operators, or is given to run."""
+
+
 def _operator(node: fx.Node) -> str:
     """The target of a node, with what torch declares of it."""
     target: Any = node.target
@@ -308,8 +322,8 @@ def _operator(node: fx.Node) -> str:
         return target
     if isinstance(target, OpOverload):
         return declaration_of(target)
-    if isinstance(target, ControlFlowCall | LoopCall):
-        return repr(target.signature)
+    if isinstance(target, PROGRAMS):
+        return f"{type(target).__name__} {target.signature}"
     if target in NUMBER_TARGETS:
         return f"torch.{target.__name__}"
     if getattr(target, "__module__", "") in ("_operator", "math"):

@@ -221,7 +221,7 @@ def _compile_kept(kept: KeptPlan, graph: AtenGraph, context: CompileContext) -> 
     """Compile a graph whose plan was kept."""
     plan = kept.plan
     with context.stage("load"):
-        module = load_module(plan.emitted.text, graph.constants_by_block())
+        module = load_module(plan.emitted.text, graph.module_constants())
         call, refusal = runner(plan, module, context)
         tell_of_eager_kernels(plan.lines, context)
     context.notes += kept.record.notes

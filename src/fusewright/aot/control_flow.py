@@ -81,7 +81,7 @@ class ControlFlowCall:
 
     @property
     def signature(self) -> tuple[str, int]:
-        """All that it does, beside its graphs."""
+        """All that a plan depends on, beside its graphs."""
         return self.__name__, self.results
 
     def line(self, call: CallProgram, blocks: Sequence[Block]) -> Line:

@@ -45,6 +45,11 @@ class EagerCall:
     def __call__(self, *arguments: Any) -> tuple[Any, ...]:
         return self.function(*arguments)
 
+    @property
+    def signature(self) -> tuple[str, bool]:
+        """All that a plan depends on: it is given the function itself."""
+        return self.__name__, self.may_raise
+
 
 def record_eager(
     recorder: Recorder,

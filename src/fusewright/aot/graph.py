@@ -88,14 +88,19 @@ class AtenGraph:
             for name, target in targets.items()
         }
 
-    def constants_by_block(self, prefix: str = "") -> dict[str, torch.Tensor]:
-        """The constants, and those of conditions and loops, which have the names of their blocks
-        before theirs.
+    def module_constants(self, prefix: str = "") -> dict[str, Any]:
+        """By name, the objects that the module is given which it is compiled to: constants, and
+        what runs eager calls and kernels of the program's. Those of the blocks of conditions and
+        loops have the names of these before theirs.
         """
-        constants = {prefix + name: value for name, value in self.constants.items()}
+        constants: dict[str, Any] = {prefix + name: own for name, own in self.constants.items()}
+        programs = self.programs
         for node in self.graph.nodes:
-            for name, graph in block_graphs(node).items():
-                constants |= graph.constants_by_block(f"{prefix}{name}_")
+            blocks = block_graphs(node)
+            for name, graph in blocks.items():
+                constants |= graph.module_constants(f"{prefix}{name}_")
+            if node.name in programs and not blocks:
+                constants[prefix + node.name] = programs[node.name]
         return constants
 
     @property

@@ -64,7 +64,7 @@ class LoopCall:
 
     @property
     def signature(self) -> tuple[str | int, ...]:
-        """All that it does, beside its graphs."""
+        """All that a plan depends on, beside its graphs."""
         return self.__name__, self.carried, self.sliced, self.reverse, *self.stacked
 
     def line(self, call: CallProgram, blocks: Sequence[Block]) -> Line:

@@ -150,6 +150,11 @@ class UserKernelOnCopies:
         self.call.launch(own)
         return tuple([own[number] for number in self.call.written])
 
+    @property
+    def signature(self) -> tuple[str, tuple[int, ...], bool]:
+        """All that a plan depends on, beside `likes`: it is given the call itself."""
+        return self.__name__, self.call.written, self.has_effect
+
 
 def _order(tensor: torch.Tensor) -> list[int] | None:
     """The dimensions from the outermost in memory to the innermost; None where it is not dense."""
