@@ -35,17 +35,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"{'model':28} {'mode':6} {'eager':>8} {'compiled':>8}  MiB")
     for model in given.models:
         for mode in given.modes:
-            eager, compiled = peaks(model, mode)
+            eager, compiled = peaks(*build(model), mode)
             is_above |= compiled > eager
             print(f"{model:28} {mode:6} {eager / 2**20:8.1f} {compiled / 2**20:8.1f}", flush=True)
     return int(is_above)
 
 
-def peaks(model: str, mode: str) -> tuple[int, int]:
+def peaks(module: nn.Module, inputs: Inputs, mode: str) -> tuple[int, int]:
     """The most bytes that a call of a model holds, eagerly and compiled. `mode`: `infer`, or
     `train`, a step in train mode.
     """
-    module, inputs = build(model)
     if mode == "train":
         module = WithLoss(module).train()
     eager = _peak(module, module, inputs, mode)
