@@ -376,7 +376,7 @@ def test_frozen_weights_are_those_of_the_program(monkeypatch: pytest.MonkeyPatch
     results = []
     for number in range(2):
         if number:  # No stage has a part in it any more.
-            monkeypatch.setattr(pipeline, "_generation", None)
+            monkeypatch.setattr(pipeline, "_compile_new", None)
         module = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4)).eval().requires_grad_(False)
         x = torch.ones(2, 3, 4, 4)
         result, records = compiled(module, x, freeze=True)
@@ -532,7 +532,7 @@ def test_a_plan_runs_the_formula_of_its_own_program() -> None:
 
 def doubles() -> Any:
     @triton.jit
-    def kernel(x, out, count, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    def kernel(x, out, count, BLOCK: tl.constexpr):
         place = tl.arange(0, BLOCK)
         tl.store(out + place, tl.load(x + place, place < count) * 2, place < count)
 
@@ -541,7 +541,7 @@ def doubles() -> Any:
 
 def triples() -> Any:
     @triton.jit
-    def kernel(x, out, count, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    def kernel(x, out, count, BLOCK: tl.constexpr):
         place = tl.arange(0, BLOCK)
         tl.store(out + place, tl.load(x + place, place < count) * 3, place < count)
 
@@ -550,7 +550,7 @@ def triples() -> Any:
 
 def adds() -> Any:
     @triton.jit
-    def kernel(x, out, count, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    def kernel(x, out, count, BLOCK: tl.constexpr):
         place = tl.arange(0, BLOCK)
         tl.store(x + place, tl.load(x + place, place < count) + 1, place < count)
         tl.store(out + place, tl.load(x + place, place < count), place < count)
@@ -590,7 +590,6 @@ def test_a_plan_launches_the_kernel_of_its_own_program(dynamic: bool | None) -> 
     [
         ({"verify": True}, ""),
         ({"graph_cache": False}, ""),
-        ({"cuda_graphs": True}, "not kept under the option cuda_graphs"),
         ({"tune": True}, "not kept under the option tune"),
     ],
 )

@@ -65,7 +65,6 @@ __all__ = [
     "generate_code",
     "record_of",
     "why_not_recorded",
-    "written_inputs",
 ]
 
 
@@ -99,11 +98,16 @@ class GeneratedCode:
     @property
     def plan(self) -> Plan:
         """The part that is made to run."""
+        program = self.schedule.program
+        written = written_inputs(self.schedule)
+        inputs = zip(program.inputs, self.order.tensors, strict=True)
         return Plan(
-            name=self.schedule.program.name,
+            name=program.name,
             lines=self.lines,
             order=self.order,
             hints=self.hints,
+            devices=program.devices,
+            written=frozenset(position for buffer, position in inputs if buffer.name in written),
             emitted=self.emitted,
         )
 

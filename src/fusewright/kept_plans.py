@@ -53,10 +53,14 @@ KEPT_FACTS: Final = (
     "extern_calls",
     "peak_bytes",
     "least_bytes",
+    "unrecorded_because",
     "notes",
     "choices",
 )
 """The fields of a record of stages that are kept as they are."""
+
+PLAN_FIELDS: Final = ("name", "order", "hints", "devices", "written")
+"""The fields of a plan that are kept, beside its lines, which its record holds."""
 
 FOUND: Final = "an earlier process has kept it"
 """The outcome of a search that has found a plan."""
@@ -201,7 +205,6 @@ def _why_not_kept(context: CompileContext, has_language: bool) -> str | None:
     if MemoryChecks.chosen() != MemoryChecks():
         return "not kept: checks of memory are on, which tell of a kernel's loops"
     for name, is_on in (
-        ("cuda_graphs", options.cuda_graphs),
         ("tune", options.tune),
         ("multi_kernel_table", bool(options.multi_kernel_table)),
     ):
@@ -222,7 +225,8 @@ def keep(search: Search, plan: Plan, compiled_record: Record) -> str:
     assumed: tuple[Assumption, ...] = ()
     if search.key.facts is not None:
         assumed = tuple(search.key.facts.assumptions[search.assumptions_before :])
-    content = (plan.name, plan.order, plan.hints, facts, assumed)
+    of_plan = {name: getattr(plan, name) for name in PLAN_FIELDS}
+    content = (of_plan, facts, assumed)
     forms = _line_forms(search.key.locations)
     try:
         head = zlib.compress(_storage().text(content, forms).encode(), 1)
@@ -242,7 +246,7 @@ def _read(content: bytes, key: GraphKey) -> KeptPlan:
     head, rest = content[8 : 8 + length], content[8 + length :]
     try:
         text = zlib.decompress(head)
-        name, order, hints, facts, assumed = _storage().read(text, forms)
+        of_plan, facts, assumed = _storage().read(text, forms)
     except (zlib.error, TypeError, ValueError) as error:
         raise MalformedRows(str(error)) from error
 
@@ -261,13 +265,12 @@ def _read(content: bytes, key: GraphKey) -> KeptPlan:
             timings={},
             began=0.0,
             in_python_because="",
-            unrecorded_because="",
         )
         for number, each in enumerate(facts)
     )
-    emitted = emit_module(name, own.lines)
+    emitted = emit_module(of_plan["name"], own.lines)
     return KeptPlan(
-        plan=Plan(name=name, lines=own.lines, order=order, hints=hints, emitted=emitted),
+        plan=Plan(**of_plan, lines=own.lines, emitted=emitted),
         record=replace(own, subprograms=tuple(blocks), kept=FOUND),
         assumptions=assumed,
     )

@@ -30,10 +30,10 @@ from fusewright.context import COLLECTOR_PAUSE, CompileContext
 from fusewright.errors import BackendCompilerFailed
 from fusewright.graph_pieces import GraphPiece, in_order, pieces
 from fusewright.interrupts import INTERRUPTS
-from fusewright.kept_plans import KeptPlan, keep, look_up
+from fusewright.kept_plans import KeptPlan, Search, keep, look_up
 from fusewright.logs import warn
 from fusewright.operators.layouts import may_lie_anyhow
-from fusewright.plans import runner, tell_of_eager_kernels
+from fusewright.plans import Plan, runner, tell_of_eager_kernels
 from fusewright.progress import compiling
 from fusewright.records import replace
 from fusewright.runtime.calling import Call
@@ -195,26 +195,13 @@ def compile_aten(
     # What an earlier process has made of such a graph, by its key.
     search = look_up(graph, context, is_whole=is_whole, has_language=language is not None)
     if search.kept is not None:
-        return _compile_kept(search.kept, graph, context)
-
-    generation = _generation()
-    code: GeneratedCode = generation.generate_code(graph, context, language, is_whole=is_whole)
-
-    with context.stage("load"):  # Machine code, and the module that calls it.
-        module = load_module(code.emitted.text, code.constants)
-        choices = generation.begin_choices(code, module, context.options)
-        call, refusal = runner(code.plan, module, context)
-        tell_of_eager_kernels(code.lines, context)
-
-    unrecorded = generation.why_not_recorded(code.schedule) if context.options.cuda_graphs else ""
-    record = generation.record_of(code, context, refusal, unrecorded, choices)
-    if search.outcome:
-        record = replace(record, kept=keep(search, code.plan, record))
-    if unrecorded or not context.options.cuda_graphs:
-        return CompiledGraph(run=call, path=module.path, record=record)
-    is_backward = not is_whole and kept_from is None
-    replayer = _replayer(call, graph, code, kept_from, warm_ups=1 + is_backward)
-    return CompiledGraph(run=replayer, path=module.path, record=record, replayer=replayer)
+        plan, compiled = search.kept.plan, _compile_kept(search.kept, graph, context)
+    else:
+        plan, compiled = _compile_new(graph, context, language, search, is_whole)
+    if compiled.record.unrecorded_because or not context.options.cuda_graphs:
+        return compiled
+    replayer = _replayer(compiled.run, plan, graph, is_whole, kept_from)
+    return replace(compiled, run=replayer, replayer=replayer)
 
 
 def _compile_kept(kept: KeptPlan, graph: AtenGraph, context: CompileContext) -> CompiledGraph:
@@ -228,21 +215,44 @@ def _compile_kept(kept: KeptPlan, graph: AtenGraph, context: CompileContext) -> 
     return CompiledGraph(run=call, path=module.path, record=kept.record_of(context, refusal))
 
 
+def _compile_new(
+    graph: AtenGraph,
+    context: CompileContext,
+    language: KernelLanguage | None,
+    search: Search,
+    is_whole: bool,
+) -> tuple[Plan, CompiledGraph]:
+    """Compile a graph by all stages, and keep its plan."""
+    generation = import_module("fusewright.generation")
+    code: GeneratedCode = generation.generate_code(graph, context, language, is_whole=is_whole)
+    plan = code.plan
+
+    with context.stage("load"):  # Machine code, and the module that calls it.
+        module = load_module(code.emitted.text, code.constants)
+        choices = generation.begin_choices(code, module, context.options)
+        call, refusal = runner(plan, module, context)
+        tell_of_eager_kernels(code.lines, context)
+
+    unrecorded = generation.why_not_recorded(code.schedule) if context.options.cuda_graphs else ""
+    record = generation.record_of(code, context, refusal, unrecorded, choices)
+    if search.outcome:
+        record = replace(record, kept=keep(search, plan, record))
+    return plan, CompiledGraph(run=call, path=module.path, record=record)
+
+
 def _replayer(
-    call: Call, graph: AtenGraph, code: GeneratedCode, kept_from: int | None, warm_ups: int
+    call: Call, plan: Plan, graph: AtenGraph, is_whole: bool, kept_from: int | None
 ) -> Replayer:
     """The function that replays `call` as a CUDA graph."""
-    schedule, order = code.schedule, code.order
-    written = _generation().written_inputs(schedule)
-    inputs = zip(schedule.program.inputs, order.tensors, strict=True)
-    (device,) = {buffer.layout.device for buffer in schedule.program.buffers().values()}
+    is_backward = not is_whole and kept_from is None
     facts = ReplayFacts(
-        written=frozenset(position for buffer, position in inputs if buffer.name in written),
+        written=plan.written,
         kept_from=kept_from,
         passing=len(graph.mutated_inputs) if kept_from is None else 0,
-        warm_ups=warm_ups,
-        sizes_vary=bool(order.symbols),
+        warm_ups=1 + is_backward,
+        sizes_vary=bool(plan.order.symbols),
     )
+    (device,) = plan.devices
     return Replayer(call, facts, partial(current_pool, torch.device(device).index or 0))
 
 
@@ -266,8 +276,3 @@ def warn_of_eager(failure: BackendCompilerFailed, what: str) -> None:
         "  everything else stays compiled. options={'strict': True}, or FUSEWRIGHT_STRICT=1, makes "
         "this an error"
     )
-
-
-def _generation() -> Any:
-    """The module that generates code, with all stages."""
-    return import_module("fusewright.generation")

@@ -33,6 +33,12 @@ class Plan:
     hints: Mapping[str, int | float]
     """Of its sizes, and those of its blocks."""
 
+    devices: tuple[str, ...]
+    """Those that its tensors are on, but for tensors of blocks."""
+
+    written: frozenset[int]
+    """Positions of the graph's arguments in whose memory it writes."""
+
     emitted: PythonModule
 
 

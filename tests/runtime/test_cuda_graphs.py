@@ -7,6 +7,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ import torch
 
 import fusewright
 from fusewright import generation, pipeline
+from fusewright.kept_plans import FOUND
 from fusewright.runtime.cuda_graphs import (
     PATIENCE,
     RECORDING_LIMIT,
@@ -354,3 +356,50 @@ def test_training(loop: Callable[..., Any], world: World, monkeypatch: pytest.Mo
     monkeypatch.setattr(generation, "why_not_recorded", lambda schedule: "")
     monkeypatch.setattr(pipeline, "current_pool", lambda device: world.pool)
     loops.test_training(loop)
+
+
+def test_a_kept_plan_is_replayed(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FUSEWRIGHT_CACHE_DIR", str(tmp_path))
+    monkeypatch.delenv("FUSEWRIGHT_GRAPH_CACHE")
+    monkeypatch.setattr(generation, "why_not_recorded", lambda schedule: "")
+    monkeypatch.setattr(pipeline, "current_pool", lambda device: world.pool)
+
+    def doubled(weight: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        x.mul_(2)
+        return weight * x
+
+    def results(function: Callable[..., Any]) -> list[torch.Tensor]:
+        found = []
+        for weight in (torch.ones(3), torch.ones(3, requires_grad=True)):
+            for step in range(10):
+                x = torch.full((3,), float(step))
+                result = function(weight, x)
+                if weight.requires_grad:
+                    result.sum().backward()
+                    found.append(weight.grad.clone())  # type: ignore[union-attr]
+                found += [x, result.detach()]
+        return found
+
+    for expected in ("new: ", FOUND):
+        compiled = fusewright.compile(doubled, mode="reduce-overhead", options={"strict": True})
+        torch.testing.assert_close(results(compiled), results(doubled))
+        halves = [half for one in fusewright.compilations(compiled) for half in one.halves]
+        assert [half.record.kept.startswith(expected) for half in halves] == [True] * 3
+        replayers = [half.replayer for half in halves]
+        assert [one.replays for one in replayers if one is not None] == [9, 9, 8]
+
+
+def test_a_kept_plan_says_why_it_is_not_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FUSEWRIGHT_CACHE_DIR", str(tmp_path))
+    monkeypatch.delenv("FUSEWRIGHT_GRAPH_CACHE")
+    for expected in ("new: ", FOUND):
+        compiled = fusewright.compile(torch.sin, mode="reduce-overhead")
+        compiled(torch.ones(3))
+        ((half,),) = [one.halves for one in fusewright.compilations(compiled)]
+        assert half.record.kept.startswith(expected)
+        assert half.record.unrecorded_because == "its tensors are on cpu"
+        assert half.replayer is None

@@ -492,3 +492,8 @@ class Program:
         """Every buffer by name."""
         outputs = (buffer for statement in self.statements for buffer in statement.outputs)
         return {b.name: b for b in (*self.inputs, *self.constants, *outputs)}
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """All devices that its tensors are on, in order of their names."""
+        return tuple(sorted({buffer.layout.device for buffer in self.buffers().values()}))

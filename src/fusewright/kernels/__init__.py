@@ -108,7 +108,7 @@ def define_kernels(
     default that of each group's device. `has_choices`: in all ways that may be the fastest.
     """
     languages = languages or Languages(context.options)
-    languages.require(buffer.layout.device for buffer in schedule.program.buffers().values())
+    languages.require(schedule.program.devices)
     structures: dict[str, CandidateSet] = {}
     uses: dict[int, tuple[Group, CanonicalNames, str]] = {}
     for position, step in enumerate(schedule.steps):

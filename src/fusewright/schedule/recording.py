@@ -22,7 +22,7 @@ STATE_OF_RANDOM_NUMBERS: Final = ("fusewright::manual_seed", "rng_state")
 
 def why_not_recorded(schedule: Schedule) -> str:
     """Why the schedule cannot be recorded as a CUDA graph; empty: nothing is known to forbid it."""
-    devices = sorted({buffer.layout.device for buffer in schedule.program.buffers().values()})
+    devices = schedule.program.devices
     if len(devices) != 1 or not devices[0].startswith("cuda"):
         return f"its tensors are on {', '.join(devices) or 'no device'}"
     for step in schedule.steps:
