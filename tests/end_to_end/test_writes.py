@@ -427,3 +427,54 @@ def test_statistics_that_a_library_call_returns_have_the_type_of_the_given_ones(
     given = [one.to(statistics or dtype) for one in given]
     compiled = fusewright.compile(update, fullgraph=True, options={"strict": True})
     torch.testing.assert_close(compiled(x, *given), update(x, *given))
+
+
+def added_to_two(x: torch.Tensor, index: torch.Tensor, source: torch.Tensor) -> Any:
+    """As for clusters: the same places in both, which are checked once."""
+    old = x.sum()
+    x.index_add_(0, index, source)
+    source.index_add_(0, index % 3, source * 2)
+    return old, x + 1
+
+
+def added_twice(x: torch.Tensor, index: torch.Tensor, source: torch.Tensor) -> Any:
+    x.index_add_(0, index, source)
+    x.view(-1).scatter_add_(0, index, source[:, 0])
+    return x
+
+
+def added_before_a_library_call(x: torch.Tensor, index: torch.Tensor, source: torch.Tensor) -> Any:
+    x.index_put_((index,), source, accumulate=True)
+    return torch.linalg.cholesky(torch.eye(2) * (1 + index.sum()))
+
+
+SUMS: dict[str, Callable[..., Any]] = {
+    "two": added_to_two,
+    "twice": added_twice,
+    "before a library call": added_before_a_library_call,
+    "a part": lambda x, index, source: x[4:, 1].index_add_(0, index, source[:, 1]),
+    "not all": lambda x, index, source: x.view(-1)[3:].scatter_add_(0, index, source[:, 1]),
+    "its own": lambda x, index, source: x.index_add_(0, index, x[:5] * 2),
+    "largest": lambda x, index, source: x.scatter_reduce_(
+        0, index[:, None].expand(5, 3), source, "amax"
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SUMS)
+def test_sums_in_the_memory_of_inputs(case: str) -> None:
+    """With an index out of range, inputs are left as eager leaves them: nothing is added twice."""
+    index = torch.tensor([3, 3, 0, 40, 3])
+    arguments = torch.randint(-5, 5, (128, 3)).float(), index, torch.randint(-5, 5, (5, 3)).float()
+    ours = fusewright.compile(SUMS[case])
+    for index[3] in (40, 4000, 41):
+        expected, found = ([one.clone() for one in arguments] for _ in range(2))
+        seen = []
+        for function, given in ((SUMS[case], expected), (ours, found)):
+            try:
+                seen.append(flat(list(function(*given))))
+            except (RuntimeError, IndexError) as error:
+                seen.append([type(error), str(error)])
+        assert (index[3] > 1000) == isinstance(seen[0][0], type)
+        assert str(seen[1]) == str(seen[0])
+        torch.testing.assert_close(found, expected, rtol=0, atol=0)

@@ -76,13 +76,13 @@ def test_the_old_value_is_a_result() -> None:
 
 
 CACHE = """\
-program decode(key: f32[4, 8], {places}, keys: f32[4, 16, 8], query: f32[4, 8]{inputs})
+program decode(key: f32[4, 8], {places}, keys: f32[4, 16, 8]{inputs})
 {before}  stored: f32[4, 16, 8] = scatter {mode} [i0<4, i1<8] into keys
     t0 = load place[{place}]
     k0 = indirect t0 below 16 check
     t1 = load {value}
     yield t1 at 128*i0 + 8*k0 + i1
-  score: f32[4, 16, 1] = extern aten.bmm.default(stored, view(query, f32[4, 8, 1]))
+  score: f32[4, 16, 8] = extern aten.sort.default(stored)
   mutation stored of keys
   return stored, score{results}
 """
@@ -139,19 +139,18 @@ def test_a_store_that_must_not_be_repeated_waits(parts: dict[str, str]) -> None:
 
 TWO_STORES = """\
 program decode(key: f32[4, 8], place: i64[2], keys: f32[4, 16, 8], matrix: f32[8, 8])
-  first: f32[4, 16, 8] = scatter store [i0<4, i1<8] into keys
+  first: f32[4, 16, 8] = scatter {modes[0]} [i0<4, i1<8] into keys
     t0 = load place[0]
     k0 = indirect t0 below 16 check
     t1 = load key[8*i0 + i1]
     yield t1 at 128*i0 + 8*k0 + i1
-{between}  second: f32[4, 16, 8] = scatter {mode} [i0<4, i1<8] into first
+{between}  second: f32[4, 16, 8] = scatter {modes[1]} [i0<4, i1<8] into first
     t0 = load place[1]
     k0 = indirect t0 below 16 check
     t1 = load key[8*i0 + i1]
     yield t1 at 128*i0 + 8*k0 + i1
-  score: f32[4, 16, 1] = extern aten.bmm.default(second, view(key, f32[4, 8, 1]))
-  mutation second of keys
-  return second, score{results}
+{behind}  mutation second of keys
+  return second{results}
 """
 
 COPIED = """\
@@ -161,8 +160,17 @@ COPIED = """\
 """
 
 
-def stores_in_place(between: str = "", results: str = "", mode: str = "store") -> bool:
-    text = TWO_STORES.format(between=between, results=results, mode=mode)
+SORTED_BEHIND = "  score: f32[4, 16, 8] = extern aten.sort.default(second)\n"
+
+
+def stores_in_place(
+    between: str = "",
+    results: str = "",
+    modes: tuple[str, str] = ("store", "store"),
+    behind: str = SORTED_BEHIND,
+) -> bool:
+    results += ", score" if behind else ""
+    text = TWO_STORES.format(between=between, results=results, modes=modes, behind=behind)
     steps = schedule(parse_program(text), CompileContext()).steps
     return any(("first", "keys") in step.takes_over for step in steps)
 
@@ -176,14 +184,29 @@ def test_what_raises_between_two_stores_raises_there() -> None:
     assert stores_in_place(between, ", other")
 
 
-def test_a_store_before_a_sum_waits() -> None:
-    assert not stores_in_place(mode="add")
+@pytest.mark.parametrize(
+    ("modes", "behind", "expected"),
+    [
+        (("store", "add"), "", True),
+        (("max", "min"), SORTED_BEHIND, True),
+        (("store", "add"), SORTED_BEHIND, False),
+        (("add", "store"), "", False),
+    ],
+)
+def test_sums_wait_for_what_may_raise(modes: tuple[str, str], behind: str, expected: bool) -> None:
+    """What a second one checks may raise, too; the least and the largest can be found again."""
+    assert stores_in_place(modes=modes, behind=behind) is expected
 
 
 def test_a_cache_that_is_read_between_two_stores() -> None:
     """A second run would read what the second store of the first run stored."""
     between = "  other: f32[4, 16, 1] = extern aten.bmm.default(first, view(key, f32[4, 8, 1]))\n"
-    text = TWO_STORES.format(between=between + COPIED, results=", other", mode="store")
+    text = TWO_STORES.format(
+        between=between + COPIED,
+        results=", other, score",
+        modes=("store", "store"),
+        behind=SORTED_BEHIND,
+    )
     text = text.replace("into first", "into base")
     steps = schedule(parse_program(text), CompileContext()).steps
     assert not any("keys" in pair for step in steps for pair in step.takes_over)
@@ -194,7 +217,9 @@ def test_a_store_waits_for_the_one_behind_it() -> None:
     first one with it, whose memory the second one takes over.
     """
     between = "  other: f32[8, 8] = extern aten.cholesky.default(matrix) effect\n"
-    text = TWO_STORES.format(between=between, results=", other", mode="store")
+    text = TWO_STORES.format(
+        between=between, results=", other", modes=("store", "store"), behind=""
+    )
     scheduled = schedule(parse_program(text), CompileContext())
     first, library_call, second, *others = scheduled.works
     assert isinstance(library_call, CallOperator)

@@ -8,10 +8,11 @@ division of integers, unless by a number other than 0.
 from __future__ import annotations
 
 from functools import partial
+from math import prod
 from typing import Final
 
 from fusewright.ir.group import Accumulate, Group
-from fusewright.ir.index import LoopSymbol
+from fusewright.ir.index import LoopSymbol, integer
 from fusewright.ir.ops import OPERATIONS
 from fusewright.ir.value import (
     Apply,
@@ -69,6 +70,10 @@ def value_may_raise(value: Value) -> bool:
             return False
 
 
+ELEMENTS_PER_CHECK: Final = 16
+"""A check is cheap beside so many elements, which would be copied twice."""
+
+
 @record
 class EarlyChecks:
     """Indices that a kernel for the CPU checks at all points of `loops` before it stores anything.
@@ -81,9 +86,9 @@ class EarlyChecks:
 
 
 def early_checks(group: Group) -> EarlyChecks | None:
-    """The checks that come before a group's only scatter, if it stores whole rows: each index
-    places many elements, so that checking it twice costs little. None where a check needs what the
-    group itself computes, and for sums and the like, where nothing relies on it.
+    """The checks that come before a group's only scatter, where checking its indices twice costs
+    little: each places many elements, or there are few beside the elements that they pick from.
+    None where a check needs what the group itself computes.
     """
     scatters = [
         (stage, action)
@@ -92,7 +97,7 @@ def early_checks(group: Group) -> EarlyChecks | None:
         if isinstance(action, Accumulate)
     ]
     match scatters:
-        case [(stage, Accumulate(mode="store", indirect=indices))]:
+        case [(stage, Accumulate(indirect=indices) as scatter)]:
             values = tuple(postorder(indices))
         case _:
             return None
@@ -101,11 +106,31 @@ def early_checks(group: Group) -> EarlyChecks | None:
     loops = tuple(loop for loop in all_loops if any(map(partial(_varies_with, loop), values)))
     is_early = (
         any(map(value_may_raise, values))
-        and (len(loops) < len(all_loops) or not loops)
+        and (len(loops) < len(all_loops) or _are_few(loops, scatter))
         and not any(isinstance(value, Random) for value in values)
         and not any(isinstance(value, Load) and value.buffer in own for value in values)
     )
     return EarlyChecks(indices, loops) if is_early else None
+
+
+def _are_few(loops: tuple[LoopSymbol, ...], scatter: Accumulate) -> bool:
+    """Whether there is one point of the loops, or few beside the elements that a scatter picks
+    from: by what its kernel knows, which are numbers, and not the shapes of buffers.
+    """
+    points = prod((loop.extent for loop in loops), start=integer(1))
+    if points == 1:
+        return True
+    steps = [
+        (scatter.index.stride(value.symbol), value.size)
+        for value in scatter.indirect
+        if isinstance(value, Indirect)
+    ]
+    picked_from = sum(
+        int(size) * int(stride)
+        for stride, size in steps
+        if stride is not None and stride.is_constant and size.is_constant
+    )
+    return points.is_constant and int(points) * ELEMENTS_PER_CHECK <= picked_from
 
 
 def _varies_with(loop: LoopSymbol, value: Value) -> bool:

@@ -427,17 +427,28 @@ class ProgramBuilder:
         """Whether memory is allocated for `buffer` alone: not where it is an input, the result of a
         library call that may hold it, or seen through the result of another.
         """
+        if self.is_aliased(buffer):
+            return False
         owned = self.is_computed(buffer)
         for statement in self.statements:
             match statement:
                 case UnfilledMemory(outputs=outputs):
                     owned |= buffer in outputs
-                case CallOperator(outputs=outputs, aliases=aliases):
+                case CallOperator(outputs=outputs):
                     new = statement.gives_new_memory or bool(statement.out_operator)
                     owned |= buffer in outputs and new
-                    if any(base == buffer.name for _, base in aliases):
-                        return False
         return owned
+
+    def is_aliased(self, buffer: Buffer) -> bool:
+        """Whether the result of a library call shows the memory of `buffer`, or `buffer` that of
+        another.
+        """
+        return any(
+            buffer.name in pair
+            for statement in self.statements
+            if isinstance(statement, CallOperator)
+            for pair in statement.aliases
+        )
 
     def buffer(self, layout: Layout) -> Buffer:
         """A new buffer."""

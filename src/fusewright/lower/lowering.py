@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -241,7 +241,7 @@ class _Lowering:
         name = str(node.target)
         if name == COPY_BACK:
             return self.copy_back(*arguments[:2])
-        if facts(name).overwrites and not self.is_only_reader(node):
+        if facts(name).overwrites and not self.is_last_reader(node):
             stride = self.layout(meta, node).stride
             arguments = (self.builder.copy(arguments[0], stride), *arguments[1:])
         replaces_input = node in self.new_values and self.is_only_reader(node)
@@ -287,7 +287,7 @@ class _Lowering:
         whole, (view, *others) = self.values[put_back.whole], map(self.argument, node.args)
         if view.storage is not whole.storage or whole.position is not None:
             return False
-        if self.readers[_viewed(node)][0] > 1 + len(put_back.steps):
+        if not self.is_last_reader(node, put_back.steps):
             stride = self.layout(put_back.whole.meta["val"], put_back.whole).stride
             whole = self.builder.copy(whole, stride)
         call = replace(self.call_of(node), replaces_input=True, is_put_back=True)
@@ -315,8 +315,21 @@ class _Lowering:
         """Whether nobody else reads the memory of the first argument of `node`."""
         return self.readers[_viewed(node)][0] == 1
 
-    def dies_with(self, node: fx.Node, box: Box) -> bool:
-        """Whether nothing behind `node` reads the memory of `box`."""
+    def is_last_reader(self, node: fx.Node, others: Collection[fx.Node] = ()) -> bool:
+        """Whether nobody but `others` reads the memory of the first argument of `node` behind it:
+        what was read before and is not computed yet is computed when the memory changes. Another
+        buffer that a library call made of that memory may be read at any time.
+        """
+        if self.readers[_viewed(node)][0] == 1 + len(others):
+            return True
+        box = self.argument(node.args[0])
+        buffer = box.storage.buffer
+        return self.dies_with(node, box, others) and (
+            buffer is None or not self.builder.is_aliased(buffer)
+        )
+
+    def dies_with(self, node: fx.Node, box: Box, others: Collection[fx.Node] = ()) -> bool:
+        """Whether nothing but `others` behind `node` reads the memory of `box`."""
 
         def lies_there(value: Any) -> bool:
             if isinstance(value, (tuple, list)):
@@ -324,7 +337,7 @@ class _Lowering:
             return isinstance(value, Box) and _in_one_memory(value.storage, box.storage)
 
         return not any(
-            user is not node and user not in self.values
+            user is not node and user not in self.values and user not in others
             for source, value in self.values.items()
             if lies_there(value)
             for user in source.users

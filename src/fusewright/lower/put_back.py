@@ -19,8 +19,13 @@ from fusewright.ir.raising import operator_name
 from fusewright.operators import facts
 from fusewright.records import record
 
-STORES: Final = frozenset({"index_put", "index_copy", "scatter", "select_scatter", "slice_scatter"})
-"""Operators of ATen that store into a copy of their first argument."""
+STORES: Final = frozenset(
+    {
+        "index_add", "index_copy", "index_put", "scatter", "scatter_add", "scatter_reduce",
+        "select_scatter", "slice_scatter",
+    }
+)  # fmt: skip
+"""Operators of ATen that store into a copy of their first argument, or add to it."""
 
 
 @record

@@ -12,8 +12,8 @@ from typing import Any, Final
 import torch
 
 from fusewright.ir.dtype import DType
-from fusewright.ir.index import Index, IndexLike, as_index
-from fusewright.ir.program import Scatter
+from fusewright.ir.index import Index, IndexLike, as_index, product
+from fusewright.ir.program import Layout, Scatter
 from fusewright.ir.proof import is_nonnegative
 from fusewright.lower.boxes import Box, Position, has_gaps
 from fusewright.lower.builder import Call
@@ -41,9 +41,10 @@ def combined(
     """`x` with the value at each position of `size` combined into the element at its place. Made
     of `sources`. Of a view that is put back, the result is the whole tensor.
     """
-    if not has_kernel(x, mode) or (call.is_put_back and mode != "store"):
+    is_rounded = mode == "add" and x.dtype.compute is not x.dtype
+    if not has_kernel(x, mode) or (call.is_put_back and is_rounded):
         return NotImplemented
-    if mode == "add" and x.dtype.compute is not x.dtype:
+    if is_rounded:
         # Sums of a half type are rounded once, at the end, as eager's are.
         wide = call.lazy(x.size, x.dtype.compute, lambda at: call.read(x, at))
         return call.same(combined(call, wide, sources, size, place, value, mode), 0)
@@ -53,7 +54,7 @@ def combined(
     if call.is_put_back:
         if is_read or x.storage.layout != base.layout or has_gaps(base.layout):
             return NotImplemented
-    elif is_read or builder.layout(x) != base.layout or has_gaps(base.layout):
+    elif is_read or not _shows_all(call, x, base.layout):
         x = builder.copy(x)
         base = builder.realise(x)
     builder.realise_readers(base.name)
@@ -68,7 +69,21 @@ def combined(
         mode=mode,
         value=element.cast(x.dtype).value,
     )
-    return builder.input(builder.compute(base.layout, body, call.all_origins))
+    whole = builder.input(builder.compute(base.layout, body, call.all_origins))
+    return whole if call.is_put_back else Box(whole.storage, x.size, x.position)
+
+
+def _shows_all(call: Call, x: Box, layout: Layout) -> bool:
+    """Whether `x` has each element of a buffer once, in any order."""
+    own = call.builder.layout(x)
+    return (
+        own is not None
+        and x.storage.layout == layout
+        and not has_gaps(layout)
+        and not has_gaps(own)
+        and own.offset == 0
+        and product(own.size) == product(layout.size)
+    )
 
 
 def has_kernel(x: Box, mode: str) -> bool:

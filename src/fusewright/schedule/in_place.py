@@ -9,10 +9,14 @@ An input must keep its old value until its last reader has run, and until nothin
 more: a call that raises is run again, or has changed nothing. Kernels that the program wrote may
 come later: it is only when they are first compiled that they raise, and that is marked then.
 
+A scatter that checks all of its indices before it changes anything is such a last step: what it
+adds to an input's elements, it adds there.
+
 Rows stored into an input that nobody else reads, as the keys and values of tokens are into a cache
 of fixed size, need not wait: whoever runs the call again stores to the same elements, and what
 eager raises behind its store, it raises with the store done. Several stores into one input may
-follow each other so, if nothing reads it between them.
+follow each other so, if nothing reads it between them. Sums cannot be done again; the least and the
+largest can.
 """
 
 from __future__ import annotations
@@ -22,13 +26,18 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from fusewright.ir.group import Accumulate, Group, StepWork, action_roots
+from fusewright.ir.index import LoopSymbol
 from fusewright.ir.program import Buffer, CallUserKernel, CopyBack, Program, UnfilledMemory
 from fusewright.ir.raising import early_checks, value_may_raise
 from fusewright.ir.value import Load, Random, Value, postorder
+from fusewright.records import record
 from fusewright.schedule.analysis import Analysis
 from fusewright.schedule.effects import buffers_used, output_buffers
 
 CPU: Final = "cpu"
+
+REPEATABLE: Final = frozenset({"store", "min", "max"})
+"""Modes of scatters that change nothing when they are done again."""
 
 
 def written_in_place(program: Program, works: Sequence[StepWork]) -> dict[str, str]:
@@ -39,27 +48,37 @@ def written_in_place(program: Program, works: Sequence[StepWork]) -> dict[str, s
     analysis = Analysis(program)
     buffers = analysis.buffers
     positions = _positions(program)
-    stores = _lone_stores(program, works)
-    targets |= dict(stores.values())
-    continued = {base: written for written, base in stores.values()}
+    scatters = _scatters_into_inputs(program, works)
+    targets |= {scatter.buffer: scatter.base for scatter in scatters.values()}
+    continued = {scatter.base: scatter.buffer for scatter in scatters.values()}
     read_later = {analysis.memory(name) for name in output_buffers(program)}
+    checked = _checked_before(program, works, analysis) if len(scatters) > 1 else frozenset()
     end = first_raising = len(program.statements)
     in_place: dict[str, str] = {}
     for work in reversed(works):
-        store, _ = stores.get(id(work), ("", ""))
-        is_early = bool(store) and positions[store] < first_raising
-        if may_raise(work) and not isinstance(work, CallUserKernel):
-            position = positions[store] if store else _first_position(work, positions)
-            first_raising = min(first_raising, position)
+        scatter = scatters.get(id(work))
+        raises_first = scatter is not None and scatter.raises_first
+        is_checked = raises_first and id(work) in checked
+        raises = may_raise(work) and not is_checked and not isinstance(work, CallUserKernel)
+        if raises and not raises_first:
+            first_raising = min(first_raising, _first_position(work, positions))
+        is_last = first_raising == end
+        is_early = (
+            scatter is not None
+            and scatter.is_repeatable
+            and positions[scatter.buffer] < first_raising
+        )
         for name, source in work.reuses if isinstance(work, Group) else ():
             if (
                 targets.get(name) == source
-                and (first_raising == end or (is_early and name == store))
+                and (is_last or is_early)
                 and source not in read_later
                 and (name not in continued or continued[name] in in_place)
                 and _is_same_place(buffers[name], buffers[source])
             ):
                 in_place[name] = source
+        if scatter and raises:
+            first_raising = min(first_raising, positions[scatter.buffer])
         read_later |= {analysis.memory(name) for name in buffers_used(work)}
     return in_place
 
@@ -95,54 +114,108 @@ def _first_position(work: StepWork, positions: Mapping[str, int]) -> int:
     return min((positions[buffer.name] for buffer in outputs), default=-1)
 
 
-def _lone_stores(program: Program, works: Sequence[StepWork]) -> dict[int, tuple[str, str]]:
-    """By the identity of a group, a buffer and its base, of which the group stores a few elements,
-    on the way from an input to its new value. Nobody else uses the base: its old elements decide
-    nothing.
+@record
+class ScatterIntoInput:
+    """What a group scatters into an input, or into what others have scattered into it before."""
+
+    buffer: str
+    base: str
+    """The buffer of before, which the group does not read otherwise."""
+
+    raises_first: bool
+    """Whether it changes nothing where it raises: the indices are all that may raise, and a kernel
+    for the CPU checks them ahead. On a GPU a check that fails ends all.
     """
+
+    is_repeatable: bool
+    """Whether a second run of the call changes nothing more: it finds the same elements, at indices
+    computed of integers that the call is given, and nobody else uses the base.
+    """
+
+
+def _scatters_into_inputs(
+    program: Program, works: Sequence[StepWork]
+) -> dict[int, ScatterIntoInput]:
+    """By the identity of a group, what it does on the way from an input to its new value."""
     uses = Counter(name for work in works for name in buffers_used(work))
     known = frozenset(buffer.name for buffer in (*program.inputs, *program.constants))
     makers = {b.name: work for work in works if isinstance(work, Group) for b in work.writes}
-    stores: dict[int, tuple[str, str]] = {}
+    scatters: dict[int, ScatterIntoInput] = {}
     for new_value, target in program.mutations:
         name = new_value
-        on_the_way: dict[int, tuple[str, str]] = {}
+        on_the_way: dict[int, ScatterIntoInput] = {}
         while name != target and name in makers:
             work = makers[name]
-            base = _base_of_lone_store(work, name, known)
-            if not base or uses[base] > 1:
+            scatter = _scatter_into(work, name, uses, known)
+            if scatter is None:
                 break
-            on_the_way[id(work)] = name, base
-            name = base
+            on_the_way[id(work)] = scatter
+            name = scatter.base
         if name == target:
-            stores |= on_the_way
-    return stores
+            scatters |= on_the_way
+    return scatters
 
 
-def _base_of_lone_store(group: Group, name: str, known: Collection[str]) -> str:
-    """The buffer that the only scatter of a group, which makes `name`, stores into: so that it may
-    be done again. Else empty.
-    """
+def _scatter_into(
+    group: Group, name: str, uses: Mapping[str, int], known: Collection[str]
+) -> ScatterIntoInput | None:
+    """The only scatter of a group, where it makes `name`."""
     actions = [action for stage in group.stages for action in stage.actions]
     match [action for action in actions if isinstance(action, Accumulate)]:
-        case [Accumulate(buffer=buffer, mode="store") as scatter] if buffer == name:
-            base = dict(group.taken_over).get(name, "")
+        case [Accumulate(buffer=buffer) as scatter] if buffer == name:
+            base = dict(group.taken_over)[name]
         case _:
-            return ""
-    is_read = any(isinstance(value, Load) and value.buffer == base for value in _values(group))
-    return base if not is_read and _is_repeatable(group, scatter, known) else ""
+            return None
+    values = _values(group)
+    if any(isinstance(value, Load) and value.buffer == base for value in values):
+        return None
+    raising = [value for value in values if value_may_raise(value)]
+    checks_first = group.device != CPU or early_checks(group) is not None
+    raises_first = not raising or (
+        checks_first and all(value in scatter.indirect for value in raising)
+    )
+    return ScatterIntoInput(
+        buffer=name,
+        base=base,
+        raises_first=raises_first,
+        is_repeatable=raises_first
+        and scatter.mode in REPEATABLE
+        and uses[base] == 1
+        and _finds_the_same(scatter, known),
+    )
 
 
-def _is_repeatable(group: Group, scatter: Accumulate, known: Collection[str]) -> bool:
-    """Whether a scatter stores to the same elements in each run of a call, and to none where its
-    group raises: at indices computed of integers that the call is given (`known`), which a kernel
-    for the CPU checks before it stores. On a GPU a check that fails ends all.
+def _checked_before(
+    program: Program, works: Sequence[StepWork], analysis: Analysis
+) -> frozenset[int]:
+    """The identities of groups whose early checks others have made before them: sums and counts of
+    clusters, say, are added to two inputs at the same indices.
     """
-    raising = [value for value in _values(group) if value_may_raise(value)]
-    if any(value not in scatter.indirect for value in raising):
-        return False
-    if raising and group.device == CPU and early_checks(group) is None:
-        return False
+    replaced = {analysis.memory(target) for _, target in program.mutations}
+    known: set[int] = set()
+    checked: set[int] = set()
+    for group in works:
+        checks = early_checks(group) if isinstance(group, Group) else None
+        if checks is None or any(
+            isinstance(value, Load) and analysis.memory(value.buffer) in replaced
+            for value in postorder(checks.indices)
+        ):
+            continue
+        loops = {
+            loop: LoopSymbol(f"c{number}", loop.extent).index
+            for number, loop in enumerate(checks.loops)
+        }
+        own = {id(program.expressions.substitute(index, loops)) for index in checks.indices}
+        if own <= known:
+            checked.add(id(group))
+        known |= own
+    return frozenset(checked)
+
+
+def _finds_the_same(scatter: Accumulate, known: Collection[str]) -> bool:
+    """Whether the indices of a scatter are the same in each run of a call: computed of integers
+    that the call is given (`known`).
+    """
     return not any(
         value.dtype.is_float
         or isinstance(value, Random)

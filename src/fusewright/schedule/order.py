@@ -4,7 +4,7 @@ peak.
 Both are made and the one with the lower peak, by hints, is taken; the program's order wins a tie,
 so that steps stay near the data that they share. Where launches that do the same become one, casts
 of weights stand together at the beginning, and those of their gradients at the end, as long as that
-hardly raises the peak.
+hardly raises the peak. What is added to inputs comes last.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final
 from fusewright.records import record, replace
 from fusewright.schedule.batch import is_plain
 from fusewright.schedule.fusion import Graph
-from fusewright.schedule.nest import Nest, step_effects
+from fusewright.schedule.nest import Nest, Piece, step_effects
 
 MORE_FOR_BATCHES: Final = 0.01
 """By how much of the peak it may be higher so that launches become one."""
@@ -36,6 +36,30 @@ def order_steps(graph: Graph, released: frozenset[str] = frozenset()) -> list[in
         if _peak(start.copy(), together) <= peak * (1 + MORE_FOR_BATCHES):
             return together
     return best
+
+
+def sums_last(
+    graph: Graph, order: Sequence[int], mutations: Sequence[tuple[str, str]]
+) -> list[int]:
+    """`order` with what is added to inputs behind everything that does not need it: nothing that
+    may raise comes then, so that it is added in the inputs' own memory.
+    """
+    replaced = {new_value for new_value, _ in mutations}
+    last: list[int] = []
+    for place in reversed(range(len(order))):
+        nest = graph.nest(order[place])
+        match nest and nest.pieces:
+            case (Piece(kind="scatter", mode="add", base=base),) if not (
+                replaced.isdisjoint(nest.written)
+                or any(
+                    graph.dependencies.must_precede(order[place], behind)
+                    for behind in order[place + 1 :]
+                    if behind not in last
+                )
+            ):
+                replaced.add(base)
+                last.append(order[place])
+    return [number for number in order if number not in last] + last[::-1]
 
 
 def _together(graph: Graph, order: Sequence[int]) -> Iterator[list[int]]:

@@ -24,7 +24,7 @@ from fusewright.schedule.lifetimes import possible_reuses, with_lifetimes
 from fusewright.schedule.moments import deviations_at_once
 from fusewright.schedule.names import group_name
 from fusewright.schedule.nest import Nest, Step, nest_of
-from fusewright.schedule.order import order_steps
+from fusewright.schedule.order import order_steps, sums_last
 from fusewright.schedule.products import products_as_loops
 from fusewright.schedule.simplify import simplify
 from fusewright.schedule.split import split_reductions
@@ -138,7 +138,7 @@ def simplified_steps(program: Program, analysis: Analysis) -> list[Step | None]:
 
 def finished(program: Program, graph: Graph) -> Schedule:
     """The steps in order, each with the memory that ends with it. Leaves `graph` as it is."""
-    order = order_steps(graph, program.released_inputs)
+    order = sums_last(graph, order_steps(graph, program.released_inputs), program.mutations)
     works = [_work(program, graph, number) for number in order]
     return Schedule(program=program, steps=with_lifetimes(program, works))
 
