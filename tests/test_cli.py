@@ -11,6 +11,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+import fusewright
 from fusewright.cli import app
 
 ROOT = Path(__file__).parents[1]
@@ -225,6 +226,8 @@ def test_packages_are_made_and_run(tmp_path: Path) -> None:
     made = CliRunner().invoke(app, ["package", str(program), str(path), "--processor", "scalar"])
     assert made.exit_code == 0, made.output
     assert f"{path}: 0.0 MB" in made.output and "Python" not in made.output
+    shown = f"Package(path={path!r}, entries={{'forward': forward(input)}})"
+    assert repr(fusewright.load(path)) == shown
     ran = CliRunner().invoke(app, ["run-package", str(path), "--size", "5", "--repeat", "2"])
     assert ran.exit_code == 0, ran.output
     assert "forward(input)\n" in ran.output and "result: float32 of size 5×3" in ran.output

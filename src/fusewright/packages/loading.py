@@ -27,7 +27,7 @@ from fusewright.packages.structure import (
     torch_constant,
 )
 from fusewright.packages.tensors import stored_tensor
-from fusewright.records import record
+from fusewright.records import field, record
 from fusewright.runtime.layouts import Addresses, write_into
 from fusewright.torch_version import version_of
 
@@ -324,15 +324,15 @@ class Package:
     """A package in memory. It is called as its entry point `forward`; others are attributes."""
 
     path: Path
-    manifest: Mapping[str, Any]
-    weights: dict[str, torch.Tensor]
+    manifest: Mapping[str, Any] = field(repr=False)
+    weights: dict[str, torch.Tensor] = field(repr=False)
     """Tensors that the program reads beside its arguments, by the names that the model has for
     them.
     """
 
     entries: dict[str, Entry]
-    _file: PackageFile
-    _level: str
+    _file: PackageFile = field(repr=False)
+    _level: str = field(repr=False)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.entries["forward"](*args, **kwargs)
