@@ -6,9 +6,10 @@ import pytest
 import torch
 
 from fusewright.ir.ops import OPERATIONS, REDUCTION_KINDS
-from fusewright.ir.parse import parse_program
+from fusewright.ir.parse import parse_group, parse_program
 from fusewright.ir.reference import OPERATIONS as KNOWN
 from fusewright.ir.reference import evaluate, reduce_values
+from fusewright.ir.reference_groups import evaluate_group
 
 
 def test_every_operation_has_a_meaning() -> None:
@@ -68,3 +69,20 @@ program outside(x: f32[4])
     )
     with pytest.raises(IndexError, match="leaves"):
         evaluate(program, [torch.arange(4.0)])
+
+
+@pytest.mark.parametrize("rows", [0, 3])
+def test_columns_are_gathered_along_a_stripe_of_rows(rows: int) -> None:
+    group = parse_group(
+        f"""
+group columns [i0<2, i1<{rows}]
+  read g: f32[{2 * rows}, 5]
+  write p: f32[2, 5]
+  stage over [r0<5]
+    t0 = load g[{5 * rows}*i0 + 5*i1 + r0]
+    gather p[5*i0 + r0] = sum t0
+"""
+    )
+    g, p = torch.randn(2, rows, 5), torch.full((10,), torch.nan)
+    evaluate_group(group, {"g": g.flatten(), "p": p}, {})
+    torch.testing.assert_close(p, g.sum(1).flatten())

@@ -165,14 +165,11 @@ def _act(action: Action, value: Tensor, grid: _GroupGrid) -> None:
             combine(memory[buffer], mode, places, value.reshape(-1))
         case Gather(buffer=buffer, index=index, kind=kind):
             first, last = grid.outer - grid.walked, grid.outer
-            points = (*grid.extents[:first], *grid.extents[last:], prod(grid.extents[first:last]))
-            walked = range(first, last)
-            moved = value.movedim(tuple(walked), tuple(range(-grid.walked, 0))).reshape(points)
-            (carried,) = reduce_values(kind, moved)
-            places = grid.places_of(buffer, index).reshape(grid.extents)
-            for _ in walked:
-                places = places.select(first, 0)
-            combine(memory[buffer], "store", places.reshape(-1), carried.reshape(-1))
+            points = Grid(grid.evaluation, (*grid.loops[:first], *grid.loops[last:]))
+            behind = value.movedim(tuple(range(first, last)), tuple(range(-grid.walked, 0)))
+            (gathered,) = reduce_values(kind, behind.flatten(-grid.walked))
+            places = points.places_of(buffer, index)
+            combine(memory[buffer], "store", places, gathered.reshape(-1))
         case Reduce(targets=targets, kind=kind):
             gathered = reduce_values(kind, value.reshape(*_rows(grid)))
             for target, result in zip(targets, gathered, strict=True):

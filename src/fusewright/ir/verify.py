@@ -25,7 +25,9 @@ Of a group:
 13. A reduction has scalar targets of the type that its kind gives, one, or two for Welford. In a
     stage without inner loops it is the reduction of one element.
 14. A store to memory mentions every outer loop of more than one point: no two points write the
-    same element. A scan is in a stage with inner loops.
+    same element. A scan is in a stage with inner loops. What is gathered along outer loops mentions
+    all but the innermost of these, which are the same for all of a group, and every inner loop; it
+    has a neutral element and the type of a reduction, and nothing else of the group reads it.
 15. Its stores are not known to leave an element of a buffer or local unwritten.
 
 Of a schedule:

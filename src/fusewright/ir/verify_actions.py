@@ -65,7 +65,7 @@ def wrong_action(
     if isinstance(action, Reduce):
         return _reduce(action, stage, locals_)
     if isinstance(action, Gather):
-        wrong = _gather(action, group)
+        wrong = _gather(action, stage, group, locals_)
         if wrong is not None:
             return wrong
     name = action.buffer
@@ -94,18 +94,29 @@ def wrong_action(
     return scope.access(name, action.index, indirect=indirect)
 
 
-def _gather(action: Gather, group: Group) -> str | None:
+def _gather(
+    action: Gather, stage: Stage, group: Group, locals_: dict[str, Memory]
+) -> str | None:
     """Why a group cannot gather along its walked loops."""
+    name, named = action.buffer, action.index.free()
+    walked = tuple(symbol for symbol in group.outer if symbol not in named)
+    types = reduction_types(action.kind, action.value.dtype, walked)
+    if isinstance(types, str):
+        return types
     if action.kind not in NEUTRAL_ELEMENTS:
         return f"{action.kind} cannot be gathered from nothing on"
-    if action.value.dtype.compute is not action.value.dtype:
-        return f"{action.kind} of {action.value.dtype}: reductions of half types are done in f32"
-    if any(action.buffer == buffer.name for buffer in group.reads):
-        return f"{action.buffer} is read before it is gathered"
-    named = action.index.free()
-    walked = tuple(symbol for symbol in group.outer if symbol not in named)
+    if name in locals_:
+        return f"{name} is a local, which only one point has"
+    if any(name == buffer.name for buffer in group.reads):
+        return f"{name} is read before it is gathered"
+    actions = [a for own in group.stages for a in own.actions if not isinstance(a, Reduce)]
+    if sum(name == other.buffer for other in actions) > 1:
+        return f"{name} is gathered, and written beside that"
     if not walked or walked != group.walked or walked != group.outer[-len(walked) :]:
-        return f"{action.buffer} is not gathered along the innermost of the outer loops"
+        return f"{name} is not gathered along the innermost of the outer loops"
+    missing = [s for s in stage.inner if s.extent not in (0, 1) and s not in named]
+    if missing:
+        return f"points that differ in {missing[0]} are gathered to the same element of {name}"
     return None
 
 
