@@ -76,7 +76,9 @@ def _rows(nest: Nest) -> _Rows | None:
     if not plain or not gathers or len(inner) != 1:
         return None
     length, count = inner[0].extent, nest.outer[0].extent
-    if not length.is_constant or not count.is_constant or int(length) > limits.longest_row:
+    if not length.is_constant or not count.is_constant:
+        return None
+    if not 0 < int(length) <= limits.longest_row:
         return None
     return _Rows(nest, nest.outer[0], inner[0])
 
@@ -84,23 +86,23 @@ def _rows(nest: Nest) -> _Rows | None:
 def _join_columns(graph: Graph, number: int, rows: _Rows) -> None:
     """Join nests of columns with the rows at `number`: all those of equal stripes."""
     place = number
-    outer: tuple[LoopSymbol, ...] = ()
+    walk: tuple[tuple[LoopSymbol, ...], Index] | None = None
     for other in [*partners(graph, number)]:
         nest = graph.nest(other)
         columns = None if nest is None or other == place else _columns(nest, rows)
-        if columns is None or (outer and columns.outer != outer):
+        if columns is None or walk not in (None, (columns.outer, columns.row)):
             continue
         striped = graph.nest(place)
         assert striped is not None
-        if not outer:
+        if walk is None:
             renaming: dict[Symbol, Index] = {rows.outer: columns.row}
             pieces = _renamed_pieces(striped.pieces, renaming, graph.analysis)
             striped = replace(striped, outer=columns.outer, pieces=tuple(pieces))
         if not _may_join(graph, place, other, striped, columns):
             continue
-        outer = columns.outer
+        walk = columns.outer, columns.row
         first, second = sorted((place, other))
-        join(graph, first, second, outer, (*striped.pieces, *columns.pieces))
+        join(graph, first, second, columns.outer, (*striped.pieces, *columns.pieces))
         place = first
 
 
