@@ -139,9 +139,6 @@ class Limits:
     cheap_cost: int = 4
     """A value of at most this cost may be computed again wherever it is read."""
 
-    read_share: float = 1.125
-    """It may read so many times the bytes that it writes."""
-
     row_bytes: int = 1 << 17
     """A longer row is no local: it stays a buffer in memory."""
 
@@ -187,6 +184,12 @@ class Limits:
     """Whether a group's kernel holds its rows from stage to stage. One that does not computes them
     again, so that what they are made of may not be overwritten.
     """
+
+    def are_enough_stripes(self, count: int) -> bool:
+        """Whether so many stripes of rows are work enough for the device: a quarter of `stripes`
+        is. Never where no program goes through stripes.
+        """
+        return 0 < self.stripes <= 4 * count
 
 
 HALF_TYPES = frozenset({DType.BF16, DType.F16})

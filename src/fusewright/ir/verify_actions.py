@@ -94,9 +94,7 @@ def wrong_action(
     return scope.access(name, action.index, indirect=indirect)
 
 
-def _gather(
-    action: Gather, stage: Stage, group: Group, locals_: dict[str, Memory]
-) -> str | None:
+def _gather(action: Gather, stage: Stage, group: Group, locals_: dict[str, Memory]) -> str | None:
     """Why a group cannot gather along its walked loops."""
     name, named = action.buffer, action.index.free()
     walked = tuple(symbol for symbol in group.outer if symbol not in named)

@@ -41,6 +41,11 @@ REPEATS = 1.25
 move there.
 """
 
+READ_SHARE = 1.125
+"""A value that is computed again wherever it is read may read so many times the bytes that it
+writes.
+"""
+
 HELD_BYTES = 1 << 18
 """A value of fewer bytes moves to where it is added, whatever it is computed from."""
 
@@ -223,7 +228,7 @@ def _too_expensive(nest: Nest, piece: Piece, use: Uses) -> str | None:
     points = analysis.points(map(extent, nest.outer))
     sizes = {load.buffer: load.dtype.bytes for load in piece.loads(analysis)}
     read = sum(min(analysis.bytes(b), points * size) for b, size in sizes.items())
-    if read > limits.read_share * analysis.bytes(name):
+    if read > READ_SHARE * analysis.bytes(name):
         return "it reads more bytes than it writes"
     return None
 

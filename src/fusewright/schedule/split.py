@@ -149,19 +149,22 @@ def _stripes_of(
     body: Reduction, rows: frozenset[str], limits: Limits, analysis: Analysis
 ) -> Chunks | None:
     """The chunks of a reduction along the columns of a matrix, along whose rows others gather; None
-    where programs of stripes of rows are too few, or none of equal ones can do both.
+    where programs of stripes of rows are too few, or none of equal ones can do both, or how many
+    there are is not known.
     """
+    if any(not symbol.extent.is_constant for symbol in (*body.loops, *body.reduction_loops)):
+        return None
     points = analysis.points(symbol.extent for symbol in body.loops)
     reduced = analysis.points(symbol.extent for symbol in body.reduction_loops)
     count = min(limits.stripes, reduced // ROWS_OF_STRIPE)
-    if not count or 4 * count < limits.stripes or points > limits.longest_row:
+    if not limits.are_enough_stripes(count) or points > limits.longest_row:
         return None
     if body.kind not in NEUTRAL_ELEMENTS or not rows & _matrices(body, analysis):
         return None
     if _lies_across(body, limits, analysis) is None:
         return None
     chunks = _in_chunks(body, count, analysis, is_first=True)
-    return chunks if chunks.fit else None
+    return chunks if chunks.fit and limits.are_enough_stripes(chunks.count) else None
 
 
 def _in_chunks(body: Reduction, count: int, analysis: Analysis, *, is_first: bool) -> Chunks:

@@ -116,7 +116,7 @@ def _columns(nest: Nest, rows: _Rows) -> _Columns | None:
         return None
     limits = nest.analysis.limits_of(nest.device)
     chunk = nest.outer[0]
-    if not chunk.extent.is_constant or 4 * int(chunk.extent) < limits.stripes:
+    if not chunk.extent.is_constant or not limits.are_enough_stripes(int(chunk.extent)):
         return None
     for name, places in nest.loaded.items():
         at = [access.index for _, access in rows.nest.loaded.get(name, ())]

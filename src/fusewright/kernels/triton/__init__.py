@@ -65,7 +65,6 @@ LIMITS = Limits(
     stripes=512,
     shortest_chunk=2048,
     cheap_cost=32,
-    read_share=1.125,
     row_bytes=1 << 20,
     held_row=PERSISTENT_LIMIT,
     held_across=HELD_ACROSS,
