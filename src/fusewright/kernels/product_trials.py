@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from math import inf
+from itertools import compress
+from math import inf, isfinite
 from typing import Any, Final
 
 import torch
@@ -36,7 +37,7 @@ from fusewright.kernels.candidates import CandidateSet
 from fusewright.kernels.random_arguments import MOST_INDICES, generator_on, random_memory
 from fusewright.kernels.targets import Languages
 from fusewright.kernels.tuning import Tuner
-from fusewright.records import replace
+from fusewright.records import record, replace
 from fusewright.runtime import trials
 from fusewright.runtime.choices import keep_decision, known_decision
 from fusewright.runtime.trials import GAIN, Tuned, decided
@@ -55,8 +56,24 @@ WORDS: Final[Mapping[ProductForm | None, str]] = {
 }
 """The answers to how a product is computed, in words."""
 
-Answer = tuple[ProductForm | None, Schedule]
-"""How kernels compute a product, if they do; and the schedule where they do so."""
+
+_Call = tuple[CallOperator, Mapping[str, Buffer]]
+"""A library call, and the program's buffers."""
+
+
+@record(eq=False)
+class _Parts:
+    """What a schedule consists of."""
+
+    counts: Counter[str]
+    """How often it has each group and library call, by the key of these."""
+
+    examples: Mapping[str, Group | _Call]
+    """One of each."""
+
+
+_Answer = tuple[ProductForm | None, _Parts]
+"""How kernels compute a product, if they do; and what the schedule consists of where they do so."""
 
 
 def limits_by_trials(languages: Languages, program: Program, reschedule: Reschedule) -> LimitsOf:
@@ -82,53 +99,57 @@ class _Search:
 
     def run(self) -> LimitsOf:
         """Go through all products that there are kernels for."""
-        schedule = self.reschedule(self.limits_of)
+        taken = self._scheduled()
         products = sorted(self.decisions, key=_operations, reverse=True)
-        others = {product: self._others(schedule, product) for product in products}
-        self.times.try_together(schedule, [other for own in others.values() for _, other in own])
+        others = {product: self._others(taken, product) for product in products}
+        self.times.try_together(taken, [other for own in others.values() for _, other in own])
         for product in products:
             answers = others.get(product)
             if answers is None:
-                answers = self._others(schedule, product)
-                self.times.try_together(schedule, [other for _, other in answers])
-            winner = self._decide(product, schedule, answers)
+                answers = self._others(taken, product)
+                self.times.try_together(taken, [other for _, other in answers])
+            winner = self._decide(product, taken, answers)
             if winner:
-                self.decisions[product], schedule = answers[winner - 1]
+                self.decisions[product], taken = answers[winner - 1]
                 others = {}  # They have the rule's answer to this one.
         return self.limits_of
 
-    def _others(self, schedule: Schedule, product: ProductSizes) -> list[Answer]:
-        """The other answers to how a product is computed that give another schedule."""
+    def _scheduled(self) -> _Parts:
+        """What the schedule consists of under today's decisions."""
+        return self.times.parts(self.reschedule(self.limits_of))
+
+    def _others(self, taken: _Parts, product: ProductSizes) -> list[_Answer]:
+        """The other answers to how a product is computed that give another schedule than the one
+        that is taken.
+        """
         before = self.decisions[product]
-        known = [self.times.count(schedule)[0]]
-        answers: list[Answer] = []
+        known = [taken.counts]
+        answers: list[_Answer] = []
         for form in self.forms[product]:
             if form == before:
                 continue
             self.decisions[product] = form
             try:
-                other = self.reschedule(self.limits_of)
+                other = self._scheduled()
             finally:
                 self.decisions[product] = before
-            counts = self.times.count(other)[0]
-            if counts not in known:
-                known.append(counts)
+            if other.counts not in known:
+                known.append(other.counts)
                 answers.append((form, other))
         return answers
 
-    def _decide(self, product: ProductSizes, schedule: Schedule, answers: Sequence[Answer]) -> int:
+    def _decide(self, product: ProductSizes, taken: _Parts, answers: Sequence[_Answer]) -> int:
         """The answer to take: 0 is the rule's. Another one has to be faster twice: it is the best
         of several, of parts that were timed one by one.
         """
-        schedules = [schedule, *(other for _, other in answers)]
-        seconds = self.times.of_differences(schedules)
-        if seconds[0] is None or not any(seconds):
+        several = [taken, *(other for _, other in answers)]
+        seconds = self.times.of_differences(several)
+        if not any(0 < number < inf for number in seconds):
             return 0
-        decision = decided([inf if number is None else number for number in seconds])
+        decision = decided(seconds)
         if decision.winner:
-            pair = [schedule, schedules[decision.winner]]
-            first, second = self.times.of_differences(pair, turn=1)
-            if first is None or second is None or second >= (1 - GAIN) * first:
+            first, second = self.times.of_differences([taken, several[decision.winner]], turn=1)
+            if second >= (1 - GAIN) * first:
                 decision = replace(decision, winner=0)
         forms = (self.decisions[product], *(form for form, _ in answers))
         self.tuner.products.append(
@@ -182,78 +203,73 @@ class _Times:
     def __init__(self, languages: Languages, tuner: Tuner) -> None:
         self.languages = languages
         self.tuner = tuner
-        self.known: dict[tuple[str, int], float | None] = {}
-        """By group or call, and turn; None where it cannot be tried."""
+        self.known: dict[tuple[str, int], float] = {}
+        """By group or call, and turn; infinity where it cannot be tried."""
 
-    def try_together(self, schedule: Schedule, others: Sequence[Schedule]) -> None:
+    def try_together(self, taken: _Parts, others: Sequence[_Parts]) -> None:
         """Try the groups in which some schedules differ from one, whose candidates are compiled
         together.
         """
-        counts, parts = self.count(schedule)
         differing: dict[str, Group] = {}
         for other in others:
-            own_counts, own_parts = self.count(other)
-            keys = [*(counts - own_counts), *(own_counts - counts)]
-            all_parts = {**own_parts, **parts}
-            differing |= {key: part for key in keys if isinstance(part := all_parts[key], Group)}
+            keys = [*(taken.counts - other.counts), *(other.counts - taken.counts)]
+            examples = {**other.examples, **taken.examples}
+            differing |= {key: part for key in keys if isinstance(part := examples[key], Group)}
         self.tuner.trials([self._candidates(group) for group in differing.values()], always=True)
 
-    def of_differences(self, schedules: Sequence[Schedule], turn: int = 0) -> list[float | None]:
-        """The seconds of each schedule, without what all have in common. None: something that is
-        not in the first, or is only there, cannot be tried.
+    def of_differences(self, several: Sequence[_Parts], turn: int = 0) -> list[float]:
+        """The seconds of each schedule, without what all have in common. Infinity: something that
+        is not in the first, or is only there, cannot be tried.
         """
-        counted = [self.count(schedule) for schedule in schedules]
-        first = counted[0][0]
-        parts = {key: part for _, own in counted for key, part in own.items()}
+        first = several[0].counts
+        examples = {key: part for parts in several for key, part in parts.examples.items()}
 
-        def seconds(counts: Counter[str]) -> float | None:
-            own = [self._seconds(part, parts, turn) for part in counts.elements()]
-            known = [number for number in own if number is not None]
-            return sum(known) if len(known) == len(own) else None
+        def seconds(counts: Counter[str]) -> float:
+            return sum(self._seconds(key, examples[key], turn) for key in counts.elements())
 
-        can_be_tried = [
-            seconds(first - counts) is not None and seconds(counts - first) is not None
-            for counts, _ in counted
+        tried = [
+            isfinite(seconds(first - parts.counts) + seconds(parts.counts - first))
+            for parts in several
         ]
-        tried = [own for (own, _), can in zip(counted, can_be_tried, strict=True) if can]
-        common = tried[0]
-        for counts in tried[1:]:
-            common = common & counts
+        common = first
+        for parts in compress(several, tried):
+            common = common & parts.counts
         return [
-            seconds(counts - common) if can else None
-            for (counts, _), can in zip(counted, can_be_tried, strict=True)
+            seconds(parts.counts - common) if can else inf
+            for parts, can in zip(several, tried, strict=True)
         ]
 
-    def count(self, schedule: Schedule) -> tuple[Counter[str], Mapping[str, Any]]:
-        """How often a schedule has each group and call, and one of each."""
+    def parts(self, schedule: Schedule) -> _Parts:
+        """What a schedule consists of."""
         counts: Counter[str] = Counter()
-        parts: dict[str, Any] = {}
+        examples: dict[str, Group | _Call] = {}
         buffers = schedule.program.buffers()
         for work in schedule.works:
             if isinstance(work, Group):
                 target = self.languages.of(work.device).target
-                key = structural_key(work, canonical_names(work), target)
-                parts[key] = work
+                names = canonical_names(work)
+                are_inputs = [name in self.tuner.inputs for name in names.buffers]
+                key = f"{structural_key(work, names, target)} {are_inputs}"
+                examples[key] = work
             elif isinstance(work, CallOperator):
                 layouts = [_layout(operand, buffers) for operand in work.arguments]
                 described = [
                     a if b is None else b for a, b in zip(work.arguments, layouts, strict=True)
                 ]
-                key = f"{work.operator} {described}"
-                parts[key] = work, buffers
+                key = f"{work.operator} {described} {self._are_inputs(work)}"
+                examples[key] = work, buffers
             else:
                 continue
             counts[key] += 1
-        return counts, parts
+        return _Parts(counts, examples)
 
-    def _seconds(self, key: str, parts: Mapping[str, Any], turn: int) -> float | None:
+    def _seconds(self, key: str, part: Group | _Call, turn: int) -> float:
         if (key, turn) not in self.known:
-            part = parts[key]
             if isinstance(part, Group):
-                self.known[key, turn] = self._seconds_of_group(part, turn)
+                found = self._seconds_of_group(part, turn)
             else:
-                call, buffers = part
-                self.known[key, turn] = self._seconds_of_call(key, call, buffers, turn)
+                found = self._seconds_of_call(key, *part, turn)
+            self.known[key, turn] = inf if found is None else found
         return self.known[key, turn]
 
     def _seconds_of_group(self, group: Group, turn: int) -> float | None:
@@ -285,8 +301,7 @@ class _Times:
         device = torch.device(call.outputs[0].layout.device)
         hints = self.tuner.hints
         precision = torch_compat.states.matmul_precision(device.type)
-        decides = repr((hints, turn) if turn else hints)
-        kept = trials.trial_key(device, key, decides, precision)
+        kept = trials.trial_key(device, key, repr((hints, turn)), precision)
         known = known_decision(kept, (LIBRARY,))
         if known is not None:
             return known.seconds[0]
@@ -300,16 +315,16 @@ class _Times:
                 keywords = {"out": _tensor(call.outputs[0].layout, hints)}
             else:
                 function, keywords = _operator(call.operator), {}
-            turns = trials.in_turn([partial(function, *tensors, **keywords) for tensors in sets])
-
-            def run() -> object:  # Tests tell it from a kernel's launch, which is a partial.
-                return turns()
-
+            run = trials.in_turn([partial(function, *tensors, **keywords) for tensors in sets])
             with trials.TRYING:
                 times = self.tuner.time([run], device)
         decision = trials.decided(times)
         keep_decision(kept, (LIBRARY,), decision)
         return decision.seconds[0]
+
+    def _are_inputs(self, call: CallOperator) -> list[bool]:
+        """Which arguments are inputs of the program."""
+        return [getattr(operand, "name", "") in self.tuner.inputs for operand in call.arguments]
 
     def _sets(self, call: CallOperator, layouts: Sequence[Layout]) -> list[list[torch.Tensor]]:
         """The arguments of a library call, and others that differ in inputs of the program, as a
@@ -318,9 +333,8 @@ class _Times:
         hints = self.tuner.hints
         first = [_tensor(layout, hints) for layout in layouts]
         sizes = [tensor.untyped_storage().nbytes() for tensor in first]
-        names = [getattr(operand, "name", "") for operand in call.arguments]
-        are_inputs = [name in self.tuner.inputs for name in names]
-        of_inputs = sum(size for size, own in zip(sizes, are_inputs, strict=True) if own)
+        are_inputs = self._are_inputs(call)
+        of_inputs = sum(compress(sizes, are_inputs))
         count = trials.cold_sets(first[0].device, of_inputs, self.tuner.most_bytes - sum(sizes))
         return [first] + [
             [

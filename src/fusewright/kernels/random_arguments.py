@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from itertools import compress
 
 import torch
 
@@ -62,10 +63,12 @@ class RandomArguments:
         except KeyError:
             raise CannotTry("a size is not known before the program runs") from None
         written = {buffer.name for buffer in group.writes}
-        self._is_input = [
+        self.are_inputs = tuple(
             name in inputs and name not in written and not self._is_number(name)
             for name in names.buffers
-        ]
+        )
+        """By argument: whether each set has its own."""
+
         spans = zip(names.buffers, self.spans, strict=True)
         if any(name in written and not span for name, span in spans):
             raise CannotTry("it has nothing to do")
@@ -78,17 +81,15 @@ class RandomArguments:
         return sum(self._bytes_of_each())
 
     def sets(self, most_bytes: int) -> list[list[torch.Tensor]]:
-        """The arguments, and others that differ in the tensors that are inputs of the program; of
-        so many bytes together, or as large as one set is.
+        """The arguments, and further ones that differ in the tensors that are inputs of the
+        program. `most_bytes`: what all together may take; one set there is in any case.
         """
         each = self._bytes_of_each()
-        of_inputs = sum(
-            size for size, is_input in zip(each, self._is_input, strict=True) if is_input
-        )
+        of_inputs = sum(compress(each, self.are_inputs))
         count = cold_sets(self.device, of_inputs, most_bytes - sum(each))
         first = self.tensors()
         others = [
-            [t.clone() if own else t for t, own in zip(first, self._is_input, strict=True)]
+            [t.clone() if own else t for t, own in zip(first, self.are_inputs, strict=True)]
             for _ in range(count - 1)
         ]
         return [first, *others]

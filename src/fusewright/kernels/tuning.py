@@ -121,7 +121,7 @@ class Trial:
         sizes = tuple(self._arguments.sizes.values()), self._arguments.spans
         keys = (candidate.kernel.key for candidate in among.candidates)
         device = self._arguments.device
-        decides = (sizes, self._work, turn) if turn else (sizes, self._work)
+        decides = sizes, self._work, self._arguments.are_inputs, turn
         self.key = trials.trial_key(device, repr(decides), *keys)
         self.is_known()
 
