@@ -33,6 +33,9 @@ ORDERS_EQUALS: frozenset[str] = frozenset({"cpu"})
 may be another one for other lengths, and from call to call.
 """
 
+INT: Final = DType.I32
+"""The type of places."""
+
 Place = Callable[[Position], Scalar]
 """The place in order, an i32, of the element that is wanted at a position."""
 
@@ -102,10 +105,6 @@ def median(call: Call, x: Box, dim: int, keepdim: bool = False) -> Any:
         return (count - 1).apply("maximum", 0).apply("shift_right", 1)
 
     return _one_of_each_row(call, x, dim, keepdim, place)
-
-
-INT: Final = DType.I32
-"""The type of places."""
 
 
 def _kind(x: Box) -> str:

@@ -223,13 +223,13 @@ class KernelWriter:
         mask = self.values.mask_of(() if inner is None else (inner,))
         self.body.add(f"tl.store({address}, {text}{f', {mask}' if mask else ''})")
 
-    def gather_along(self, action: Gather, axis: TileAxis | None) -> None:
+    def gather_along(self, action: Gather) -> None:
         """Take a block into what is gathered along the outer axis."""
-        (outer,) = self.tiling.outer
+        (axis,) = self.tiling.outer
         part = f"{action.buffer}_part"
         combined = PLAIN[action.kind][action.value.dtype.kind].combine
         combined = combined.format(part, self.values.typed(action.value))
-        self.body.add(f"{part} = {self.masked(combined, outer, part)}")
+        self.body.add(f"{part} = {self.masked(combined, axis, part)}")
 
     # Axes -----------------------------------------------------------------------------------------
 
@@ -383,7 +383,7 @@ class KernelWriter:
             case Accumulate():
                 self.accumulate(action, axis)
             case Gather():
-                self.gather_along(action, axis)
+                self.gather_along(action)
             case Reduce():
                 if axis is None:
                     self.reduce_one(action)
