@@ -69,12 +69,14 @@ def holds_all_rows(group: Group, tiling: Tiling) -> bool:
     """Whether a tile holds every row wherever it is read: also one that holds rows whole computes
     a row again for a stage over another axis.
     """
+    if not tiling.persistent:
+        return False
     rewriter = _Rewriter(group, tiling)
     try:
         rewriter.stages()
     except CannotRecompute:
         return False
-    return tiling.persistent and not rewriter.computes_again
+    return not rewriter.computes_again
 
 
 class _Rewriter:
