@@ -167,9 +167,9 @@ def _act(action: Action, value: Tensor, grid: _GroupGrid) -> None:
             first, last = grid.outer - grid.walked, grid.outer
             points = Grid(grid.evaluation, (*grid.loops[:first], *grid.loops[last:]))
             behind = value.movedim(tuple(range(first, last)), tuple(range(-grid.walked, 0)))
-            (gathered,) = reduce_values(kind, behind.flatten(-grid.walked))
+            (totals,) = reduce_values(kind, behind.flatten(-grid.walked))
             places = points.places_of(buffer, index)
-            combine(memory[buffer], "store", places, gathered.reshape(-1))
+            combine(memory[buffer], "store", places, totals.reshape(-1))
         case Reduce(targets=targets, kind=kind):
             gathered = reduce_values(kind, value.reshape(*_rows(grid)))
             for target, result in zip(targets, gathered, strict=True):
