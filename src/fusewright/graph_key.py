@@ -80,8 +80,8 @@ class GraphKey:
     """The parts of a key, as text or its digest."""
 
     program: str
-    """A digest of where the graph begins in the user's program: the kept graphs of one place are
-    compared with one that is missing.
+    """A digest of where the graph begins in the user's program, and which half of a training step
+    it is: the kept graphs of one place are compared with one that is missing.
     """
 
     place: str
@@ -117,10 +117,12 @@ DESCRIPTIONS: Final = {
 """The parts, as messages name them."""
 
 
-def key_of(graph: AtenGraph, context: CompileContext, *, is_whole: bool) -> GraphKey:
-    """The key of a graph. NotKept: something of it has no text."""
+def key_of(graph: AtenGraph, context: CompileContext, *, half: str) -> GraphKey:
+    """The key of a graph. `half`: that of a training step which it is, `forward` or `backward`;
+    empty where it is none. NotKept: something of it has no text.
+    """
     writer = _GraphText(graph)
-    role = (is_whole, sorted(context.counters.items()))
+    role = (half, sorted(context.counters.items()))
     options = {
         option.name: getattr(context.options, option.name)
         for option in fields(Options)
@@ -131,7 +133,7 @@ def key_of(graph: AtenGraph, context: CompileContext, *, is_whole: bool) -> Grap
         facts=writer.facts,
         place=str(place or ""),
         locations=tuple(writer.locations),
-        program=_digest(f"{is_whole} {place!r}"),
+        program=_digest(f"{half} {place!r}"),
         parts={
             "graph": _digest("\n".join((repr(role), *writer.rows))),
             "layouts": _digest("\n".join(writer.layouts)),

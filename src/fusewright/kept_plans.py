@@ -152,22 +152,20 @@ def _line_forms(locations: Sequence[Location]) -> Mapping[type, RowForm]:
     }
 
 
-def look_up(
-    graph: AtenGraph, context: CompileContext, *, is_whole: bool, has_language: bool
-) -> Search:
-    """The plan of a graph, if an earlier process has kept it. `has_language`: its kernels are
-    written in a language that a program brought along.
+def look_up(graph: AtenGraph, context: CompileContext, *, half: str, has_language: bool) -> Search:
+    """The plan of a graph, if an earlier process has kept it. `half`: as in `key_of`.
+    `has_language`: its kernels are written in a language that a program brought along.
     """
     reason = _why_not_kept(context, has_language)
     if reason is not None:
         return Search(outcome=reason)
     with context.stage("key"):
-        return _search(graph, context, is_whole)
+        return _search(graph, context, half)
 
 
-def _search(graph: AtenGraph, context: CompileContext, is_whole: bool) -> Search:
+def _search(graph: AtenGraph, context: CompileContext, half: str) -> Search:
     try:
-        key = key_of(graph, context, is_whole=is_whole)
+        key = key_of(graph, context, half=half)
     except NotKept as reason_in_graph:
         return Search(outcome=f"not kept: {reason_in_graph}")
     assumptions_before = 0 if key.facts is None else len(key.facts.assumptions)

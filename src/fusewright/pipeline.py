@@ -192,15 +192,16 @@ def compile_aten(
     outputs. `is_whole`: it is no half of a training step. `kept_from`: from which output on they
     are kept for a backward.
     """
+    half = "" if is_whole else "backward" if kept_from is None else "forward"
     # What an earlier process has made of such a graph, by its key.
-    search = look_up(graph, context, is_whole=is_whole, has_language=language is not None)
+    search = look_up(graph, context, half=half, has_language=language is not None)
     if search.kept is not None:
         plan, compiled = search.kept.plan, _compile_kept(search.kept, graph, context)
     else:
         plan, compiled = _compile_new(graph, context, language, search, is_whole)
     if compiled.record.unrecorded_because or not context.options.cuda_graphs:
         return compiled
-    replayer = _replayer(compiled.run, plan, graph, is_whole, kept_from)
+    replayer = _replayer(compiled.run, plan, graph, half, kept_from)
     return replace(compiled, run=replayer, replayer=replayer)
 
 
@@ -241,15 +242,14 @@ def _compile_new(
 
 
 def _replayer(
-    call: Call, plan: Plan, graph: AtenGraph, is_whole: bool, kept_from: int | None
+    call: Call, plan: Plan, graph: AtenGraph, half: str, kept_from: int | None
 ) -> Replayer:
     """The function that replays `call` as a CUDA graph."""
-    is_backward = not is_whole and kept_from is None
     facts = ReplayFacts(
         written=plan.written,
         kept_from=kept_from,
         passing=len(graph.mutated_inputs) if kept_from is None else 0,
-        warm_ups=1 + is_backward,
+        warm_ups=2 if half == "backward" else 1,
         sizes_vary=bool(plan.order.symbols),
     )
     (device,) = plan.devices

@@ -43,18 +43,18 @@ class Keeper:
         fakes = [moved(example, mode, gpu=self.gpu) for example in examples]
         context = CompileContext(options=Options(verify=False, graph_cache=True))
         for half, graph in traced(module, fakes, context, self.gpu).items():
-            self.check(graph, context, is_whole=not half)
+            self.check(graph, context, half)
         raise Compiled
 
-    def check(self, graph: AtenGraph, context: CompileContext, *, is_whole: bool) -> None:
+    def check(self, graph: AtenGraph, context: CompileContext, half: str) -> None:
         names = dict(context.counters)  # Which the stages count on.
-        before = look_up(graph, context, is_whole=is_whole, has_language=False)
+        before = look_up(graph, context, half=half, has_language=False)
         if str(self.gpu) in repr([node.meta.get("val") for node in graph.graph.nodes]):
             self.found.append(before.kept is not None)  # Others are alike on all GPUs.
-        code = generate_code(graph, context, is_whole=is_whole)
+        code = generate_code(graph, context, is_whole=not half)
         outcome = keep(before, code.plan, record_of(code, context, "", "", {}))
         context = CompileContext(options=context.options, counters=names)
-        after = look_up(graph, context, is_whole=is_whole, has_language=False)
+        after = look_up(graph, context, half=half, has_language=False)
         if after.kept is None:
             self.refusals.append(outcome)
             return
