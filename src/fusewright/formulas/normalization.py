@@ -58,9 +58,17 @@ def _centred_gradient(
     g: Tensor, normal: Tensor, inverse: Tensor, dims: Sequence[int], count: int
 ) -> Tensor:
     """The gradient of x where normal = (x - mean) * inverse, taken over `dims`."""
+    products = sum_over(aten.mul.Tensor(g, normal), dims)
+    return _centred_by_sums(g, normal, inverse, sum_over(g, dims), products, count)
+
+
+def _centred_by_sums(
+    g: Tensor, normal: Tensor, inverse: Tensor, total: Tensor, products: Tensor, count: int
+) -> Tensor:
+    """The same, from the sums of g and of g * normal, of so many elements each."""
     share = share_of(count)
-    mean = aten.mul.Tensor(sum_over(g, dims), share)
-    slope = aten.mul.Tensor(sum_over(aten.mul.Tensor(g, normal), dims), share)
+    mean = aten.mul.Tensor(total, share)
+    slope = aten.mul.Tensor(products, share)
     rest = aten.sub.Tensor(aten.sub.Tensor(g, mean), aten.mul.Tensor(normal, slope))
     return aten.mul.Tensor(rest, inverse)
 
@@ -78,7 +86,9 @@ def native_group_norm_backward(
     groups: int,
     mask: Sequence[bool],
 ) -> Any:
-    """`native_layer_norm_backward` over each group of channels."""
+    """`native_layer_norm_backward` over each group of channels. Everything comes from two sums of
+    each image's channels: of g, and of g * normal.
+    """
     if not is_computed(gradient, x, weight):
         return NotImplemented
     shape = [batch, groups, channels // groups, pixels]
@@ -88,20 +98,23 @@ def native_group_norm_backward(
     normal = aten.mul.Tensor(
         aten.sub.Tensor(aten.reshape.default(widened(x), shape), mean), inverse
     )
+    total, products = sum_over(g, (3,)), sum_over(aten.mul.Tensor(g, normal), (3,))
     dx = dw = db = None
     if mask[0]:
-        scaled = g
+        scaled, totals, of_products = g, total, products
         if weight is not None:
             by_channel = aten.view.default(widened(weight), [1, groups, channels // groups, 1])
-            scaled = aten.mul.Tensor(g, by_channel)
+            scaled, totals, of_products = (
+                aten.mul.Tensor(one, by_channel) for one in (g, total, products)
+            )
+        totals, of_products = sum_over(totals, (2,)), sum_over(of_products, (2,))
         count = channels // groups * pixels
-        dx = _centred_gradient(scaled, normal, inverse, (2, 3), count)
+        dx = _centred_by_sums(scaled, normal, inverse, totals, of_products, count)
         dx = rounded(aten.reshape.default(dx, list(x.shape)), x)
     if mask[1]:
-        dw = aten.view.default(sum_over(aten.mul.Tensor(g, normal), (0, 3)), [channels])
-        dw = rounded(dw, x)
+        dw = rounded(aten.view.default(sum_over(products, (0,)), [channels]), x)
     if mask[2]:
-        db = rounded(aten.view.default(sum_over(g, (0, 3)), [channels]), x)
+        db = rounded(aten.view.default(sum_over(total, (0,)), [channels]), x)
     return dx, dw, db
 
 

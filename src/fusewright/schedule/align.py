@@ -17,6 +17,7 @@ which a nest of stores allows and a reduction does not.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import count
 
 from fusewright.ir.index import Index, LoopSymbol, Symbol, integer
 from fusewright.records import field, record, replace
@@ -64,6 +65,11 @@ class Side:
             places[old] = total
         return places
 
+    def new_loops(self, old: LoopSymbol) -> list[LoopSymbol]:
+        """What an old loop is split into, outermost first; itself where it stays."""
+        parts = self.parts.get(old)
+        return [old] if parts is None else [new for new, _ in parts]
+
     def demoted_loops(self) -> list[LoopSymbol]:
         """The old loops that `demoted` are parts of."""
         gone = set(self.demoted)
@@ -103,6 +109,33 @@ def align(
     if isinstance(pairs, str):
         return pairs
     return _Builder(left, right).build(pairs)
+
+
+def split_alike(
+    nest: Nest, own: tuple[Piece, Access], other: Nest, others: tuple[Piece, Access]
+) -> Nest | None:
+    """A nest whose loops are split so that its access steps through memory as that of another nest
+    does, by one loop where that has one; None where they do not correspond, or are alike already.
+    """
+    axes, wanted = _axes(nest, *own), _axes(other, *others)
+    if axes is None or wanted is None:
+        return None
+    pairs = _refine(axes, wanted)
+    if isinstance(pairs, str):
+        return None
+    side = Side(nest)
+    taken = set(nest.symbols)
+    for part in (pair.left for pair in reversed(pairs)):
+        prefix = "i" if part.loop in nest.outer else "r"
+        name = next(f"{prefix}{n}" for n in count() if f"{prefix}{n}" not in taken)
+        is_whole = part.extent == part.loop.extent
+        new = part.loop if is_whole else nest.analysis.loop(name, part.extent)
+        taken.add(new.name)
+        side.parts.setdefault(part.loop, []).append((new, part.weight))
+    if side.is_unchanged():
+        return None
+    outer = [new for old in nest.outer for new in side.new_loops(old)]
+    return _apply(side, tuple(outer))
 
 
 def _axes(nest: Nest, piece: Piece, access: Access) -> list[LoopPart] | None:
@@ -269,7 +302,6 @@ def _apply(side: Side, outer: tuple[LoopSymbol, ...]) -> Nest:
     for piece in side.nest.pieces:
         inner = list(demoted)
         for symbol in piece.inner:
-            parts = side.parts.get(symbol)
-            inner.extend([symbol] if parts is None else (new for new, _ in parts))
+            inner.extend(side.new_loops(symbol))
         pieces.append(piece.rename(renaming, tuple(inner), side.nest.analysis))
     return replace(side.nest, outer=outer, pieces=tuple(pieces))

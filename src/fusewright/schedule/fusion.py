@@ -51,6 +51,9 @@ NEIGHBOUR_DISTANCE = 64
 alive longer.
 """
 
+SMALL_SHARE = 4
+"""What is this many times smaller than what is read for it may be stored early."""
+
 
 @record(frozen=False)
 class Graph:
@@ -216,9 +219,20 @@ def _try(graph: Graph, first: int, second: int) -> Alignment | str:
         return "a matrix product begins its kernel"
     if left.is_product and (not depends or any(not p.is_store or p.inner for p in right.pieces)):
         return "only stores at its points follow a matrix product"
-    if not depends and abs(second - first) > NEIGHBOUR_DISTANCE:
+    if not depends and abs(second - first) > NEIGHBOUR_DISTANCE and not _is_by_product(left, right):
         return "they only read the same data, far apart"
     return _best_alignment(left, right)
+
+
+def _is_by_product(left: Nest, right: Nest) -> bool:
+    """Whether a nest reads nothing but what an earlier one reads, and stores so much less that it
+    may be stored so much earlier: positions of what is gathered, say, or which elements it was.
+    """
+    analysis = left.analysis
+    if not right.loaded.keys() <= left.loaded.keys():
+        return False
+    read, stored = (sum(map(analysis.bytes, names)) for names in (right.loaded, right.written))
+    return SMALL_SHARE * stored <= read
 
 
 def why_not_join(graph: Graph, first: int, second: int) -> str | None:

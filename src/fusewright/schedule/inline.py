@@ -30,10 +30,11 @@ from fusewright.ir.index import Index, Symbol, extent, integer
 from fusewright.ir.products import is_operand, symbols_of
 from fusewright.ir.value import Load, Value
 from fusewright.records import record
+from fusewright.schedule.align import split_alike
 from fusewright.schedule.analysis import Analysis
 from fusewright.schedule.dead_code import remove_unread
 from fusewright.schedule.invert import compounds, loops_of_element
-from fusewright.schedule.nest import Nest, Piece, Step, step_effects
+from fusewright.schedule.nest import ORDERED_KINDS, Access, Nest, Piece, Step, step_effects
 from fusewright.schedule.simplify import simplify
 
 REPEATS = 1.25
@@ -133,21 +134,39 @@ def why_not_inline(
         _reads_all(user, reader, load, piece.writes[0].buffer) for user, reader, load in use.loads
     ):
         return "what it raises for would not all be computed"
-    reasons = (_why_not_at(nest, reader, load, into_products) for _, reader, load in use.loads)
+    reasons = (_why_not_at(nest, *place, into_products) for place in use.loads)
     return next((reason for reason in reasons if reason is not None), None)
 
 
-def _why_not_at(nest: Nest, reader: Piece, load: Load, may_divide: bool) -> str | None:
+def _why_not_at(nest: Nest, user: Nest, reader: Piece, load: Load, may_divide: bool) -> str | None:
     """The reason why a value cannot be computed where one load reads it, or None."""
     places = _loops_at(nest, load, _conditions(reader, load))
     if places is None:
         return "its loops cannot be told from an element"
     if not _checks_alike(nest, load, places):
         return "an index into it is checked, and picks nothing of what it is computed from"
-    divides = sum(map(compounds, places.values())) > 2 * compounds(load.index)
-    if divides and not may_divide:
+    if _divides(places, load) and not may_divide and _split_for(nest, user, reader, load) is None:
         return f"reading at {load.index} would need divisions"
     return None
+
+
+def _divides(places: Mapping[Symbol, Index], load: Load) -> bool:
+    """Whether the loops of a value at an element are found by more divisions than the element."""
+    return sum(map(compounds, places.values())) > 2 * compounds(load.index)
+
+
+def _split_for(nest: Nest, user: Nest, reader: Piece, load: Load) -> Nest | None:
+    """The nest that reads a value, its loops split as those that compute it, so that they are told
+    from an element without divisions; None where they do not correspond.
+
+        store t[1024*i0 + i1]: f(c[i0])                 inlined into  sum s[] over [r0<4096]: t[r0]
+        gives  sum s[] over [r0<4, r1<1024]: f(c[r0])
+    """
+    if reader.kind in ORDERED_KINDS:
+        return None
+    (piece,) = nest.pieces
+    access = Access(load.buffer, load.index, is_affine=not load.indirect)
+    return split_alike(user, (reader, access), nest, (piece, piece.writes[0]))
 
 
 def _why_no_operand(nest: Nest, use: Uses, products: Collection[str]) -> str | None:
@@ -287,6 +306,7 @@ def _with_inlined(nest: Nest, inlined: Mapping[str, Nest]) -> Nest:
     """The nest with every load of a buffer that an inlined nest stored replaced by its value."""
     if not any(name in inlined for name in nest.loaded):
         return nest
+    nest = _split_for_all(nest, inlined)
     (piece,) = nest.pieces
     conditions = access_conditions(piece.roots)
 
@@ -299,3 +319,21 @@ def _with_inlined(nest: Nest, inlined: Mapping[str, Nest]) -> Nest:
         return nest.analysis.expressions.substitute(source.pieces[0].value, places)
 
     return simplify(nest.replace_loads(replaced))
+
+
+def _split_for_all(nest: Nest, inlined: Mapping[str, Nest]) -> Nest:
+    """The nest, its loops split for each load of an inlined value that would need divisions."""
+    if nest.is_product:
+        return nest
+    (piece,) = nest.pieces
+    for load in piece.loads(nest.analysis):
+        source = inlined.get(load.buffer)
+        if source is None:
+            continue
+        places = _loops_at(source, load, _conditions(piece, load))
+        if places is None or not _divides(places, load):
+            continue
+        split = _split_for(source, nest, piece, load)
+        if split is not None:
+            return _split_for_all(split, inlined)
+    return nest
