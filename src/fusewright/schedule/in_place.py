@@ -26,7 +26,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from fusewright.ir.group import Accumulate, Group, StepWork, action_roots
-from fusewright.ir.index import LoopSymbol
+from fusewright.ir.index import Index, LoopSymbol, Symbol
 from fusewright.ir.program import Buffer, CallUserKernel, CopyBack, Program, UnfilledMemory
 from fusewright.ir.raising import early_checks, value_may_raise
 from fusewright.ir.value import Load, Random, Value, postorder
@@ -201,7 +201,7 @@ def _checked_before(
             for value in postorder(checks.indices)
         ):
             continue
-        loops = {
+        loops: dict[Symbol, Index] = {
             loop: LoopSymbol(f"c{number}", loop.extent).index
             for number, loop in enumerate(checks.loops)
         }

@@ -15,7 +15,7 @@ from typing import Final
 from fusewright.records import record, replace
 from fusewright.schedule.batch import is_plain
 from fusewright.schedule.fusion import Graph
-from fusewright.schedule.nest import Nest, Piece, step_effects
+from fusewright.schedule.nest import Nest, step_effects
 
 MORE_FOR_BATCHES: Final = 0.01
 """By how much of the peak it may be higher so that launches become one."""
@@ -48,17 +48,15 @@ def sums_last(
     last: list[int] = []
     for place in reversed(range(len(order))):
         nest = graph.nest(order[place])
-        match nest and nest.pieces:
-            case (Piece(kind="scatter", mode="add", base=base),) if not (
-                replaced.isdisjoint(nest.written)
-                or any(
-                    graph.dependencies.must_precede(order[place], behind)
-                    for behind in order[place + 1 :]
-                    if behind not in last
-                )
-            ):
-                replaced.add(base)
-                last.append(order[place])
+        if nest is None or replaced.isdisjoint(nest.written):
+            continue
+        (piece, *others) = nest.pieces
+        if others or (piece.kind, piece.mode) != ("scatter", "add"):
+            continue
+        behind = (number for number in order[place + 1 :] if number not in last)
+        if not any(graph.dependencies.must_precede(order[place], number) for number in behind):
+            replaced.add(piece.base)
+            last.append(order[place])
     return [number for number in order if number not in last] + last[::-1]
 
 

@@ -13,9 +13,9 @@ import torch
 from fusewright.ir.parse import parse_group
 from fusewright.ir.products import matrix_product
 from fusewright.kernels.llvm.product_plan import Form, tiling_of
-from fusewright.runtime.llvm_engine import CpuTarget, cpu_target
+from fusewright.runtime.llvm_engine import CpuTarget, cpu_target, join_modules
 from fusewright.runtime.memory_checks import MemoryChecks
-from tests.kernels.llvm.harness import assembly, build
+from tests.kernels.llvm.harness import assembly, build, write_group
 
 TARGETS = ["auto", "avx2", "neon", "scalar"]
 GUARDED = MemoryChecks(guard_pages="both", garbage=True)
@@ -238,6 +238,21 @@ def test_the_next_panel_is_prefetched(
     left, right = Operand("a", rows, depth), Operand("b", depth, columns, is_turned)
     text = assembly(group(left, right, Operand("c", rows, columns)), cpu_target("avx512"))
     assert text.count("prefetcht0") == lines
+
+
+def test_products_of_many_shapes_share_their_code() -> None:
+    """What LLVM compiles longest is one function: a kernel of its own has units and an epilogue."""
+    sources = {
+        f"product{rows}": write_group(
+            group(Operand("a", rows, 192), Operand("b", 192, columns), Operand("c", rows, columns)),
+            cpu_target("avx512"),
+        )[0]
+        for rows, columns in ((256, 128), (258, 640), (300, 64))
+    }
+    text = join_modules(sources)
+    assert text.count("define i64 @product") == 3
+    assert text.count("define internal void @product_unit-") == 1
+    assert text.count("define internal void @product_tile-") == 1
 
 
 def test_a_sum_of_products_is_none() -> None:

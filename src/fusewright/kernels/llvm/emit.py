@@ -369,11 +369,11 @@ def finish_kernel(scope: Scope) -> str:
     scope.write_return()
     blocks = definitions(list(scope.b.required), scope.target.has_scalef)
     head = "define i64 @kernel(ptr %arguments, i64 %begin, i64 %end) nounwind {\nentry:"
-    blocks.append("\n".join((head, *_entry_first(scope), "}")))
+    blocks.append("\n".join((head, *entry_first(scope), "}")))
     return "\n\n".join(blocks) + "\n"
 
 
-def _entry_first(scope: Scope) -> list[str]:
+def entry_first(scope: Scope) -> list[str]:
     """The lines of the body, with allocations moved to the front, where LLVM looks for them."""
     lines = scope.levels[0].lines
     allocations = [line for line in lines if " = alloca " in line and ", i64 %" not in line]

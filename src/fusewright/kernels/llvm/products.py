@@ -20,7 +20,7 @@ frame, so that a sum over the depth is as long as a block of it, and its parts a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from functools import partial
 
 from fusewright.ir.group import Group
 from fusewright.ir.index import Index, LoopSymbol, SizeSymbol, Symbol, known_multiple
@@ -30,30 +30,15 @@ from fusewright.kernels.llvm import indexing, memory
 from fusewright.kernels.llvm.builder import IRBuilder, Register, VectorType
 from fusewright.kernels.llvm.emit import GroupWriter, begin_kernel, finish_kernel
 from fusewright.kernels.llvm.product_plan import FEW_ROWS, Form, ProductTiling
-from fusewright.kernels.llvm.scope import POINTER, Lanes, Scope
-from fusewright.kernels.llvm.storage import MEMORY, REGISTER, convert, from_memory
-from fusewright.kernels.llvm.tiles import call_transpose
-from fusewright.kernels.llvm.values import evaluate, evaluate_lanes
+from fusewright.kernels.llvm.product_tiles import PanelWriter, Range, is_turned
+from fusewright.kernels.llvm.scope import Scope
+from fusewright.kernels.llvm.shared_units import call_unit
+from fusewright.kernels.llvm.storage import MEMORY, REGISTER, convert
 from fusewright.records import record, replace
 from fusewright.runtime.llvm_engine import CpuTarget
 
-UNIT, RUN, TILE, ROW_TILE, CHOICE = (
-    SizeSymbol(name) for name in ("unit", "run", "tile", "row_tile", "choice")
-)
-"""The counters of units of work, of the depth by blocks, and of tiles; and one that makes a turn
-where a form is chosen.
-"""
-
-AHEAD_COLUMN, AHEAD_STEP = SizeSymbol("ahead_column"), SizeSymbol("ahead_step")
-"""The column and the step of the depth from which memory is prefetched."""
-
-
-@record
-class Range:
-    """The beginning and the end of a part of a loop."""
-
-    start: Register
-    stop: Register
+UNIT, TILE, ROW_TILE, CHOICE = (SizeSymbol(name) for name in ("unit", "tile", "row_tile", "choice"))
+"""The counters of units of work and of tiles; and one that makes a turn where a form is chosen."""
 
 
 @record(frozen=False, kw_only=True)
@@ -66,30 +51,11 @@ class ProductWriter:
     writer: GroupWriter
     """Writes the epilogue."""
 
-    block: Register
-    """Results of a unit: rows of `tiling.columns` elements."""
-
-    panel: Register
-    """The packed panel: rows of `tiling.columns` elements, one a step of the depth."""
-
-    row_symbols: tuple[Symbol, ...]
-    """The rows of a tile; empty where the product has one row."""
+    panels: PanelWriter
+    """Writes units by vectors of columns."""
 
     column_symbols: tuple[LoopSymbol, ...]
     """The columns of a tile whose vectors run along the depth."""
-
-    @property
-    def element(self) -> str:
-        return REGISTER[self.product.dtype]
-
-    @property
-    def depth(self) -> Index:
-        """The number of products that are added up."""
-        return self.product.depth.extent
-
-    @property
-    def has_depth(self) -> bool:
-        return indexing.runs(self.depth)
 
     # -- units --------------------------------------------------------------------------------
 
@@ -157,31 +123,10 @@ class ProductWriter:
         """The results of a unit, into its block."""
         if form is Form.ALONG_DEPTH:
             self._along_depth(rows, columns)
-        else:
-            self._across_columns(form, rows, columns)
-
-    def _across_columns(self, form: Form, rows: Range, columns: Range) -> None:
-        """The product, by vectors of columns."""
-        scope, tiling = self.scope, self.tiling
-        whole = indexing.scalar(scope, self.depth)
-        is_single = self.has_depth and self.depth.is_constant and int(self.depth) <= tiling.depth
-        if not is_single:
-            self._clear()
-        with scope.loop(
-            (RUN,), scope.integer(0), whole, tiling.depth, runs=self.has_depth
-        ) as start:
-            stop = whole if is_single else scope.b.intrinsic("smin", start + tiling.depth, whole)
-            steps = Range(start, stop)
-            if form is Form.PACKED:
-                self._pack(steps, columns)
-                ahead = self._ahead(steps, columns)
-                self._tiles(rows, scope.integer(0), steps, adds=not is_single, ahead=ahead)
-            else:
-                self._lanes(
-                    columns,
-                    tiling.columns,
-                    lambda offset: self._tiles(rows, offset, steps, adds=not is_single),
-                )
+        elif form is Form.IN_PLACE:
+            self.panels.write(rows, columns, partial(self._lanes, columns, self.tiling.columns))
+        elif not call_unit(self.panels, rows, columns):
+            self.panels.write(rows, columns)
 
     def _lanes(self, columns: Range, wide: int, body: Callable[[Register], None]) -> None:
         """`body` on vectors of columns, given how far they are from the first one."""
@@ -193,133 +138,6 @@ class ProductWriter:
         loops = self.writer.loops
         loops.lane_loop(symbol, columns.start, columns.stop, wide, at_columns)
 
-    def _clear(self) -> None:
-        """Begin all results of a unit with 0."""
-        scope, columns = self.scope, self.tiling.columns
-        row = VectorType(self.element, columns)
-        end = scope.integer(self.tiling.block * columns)
-        with scope.loop((TILE,), scope.integer(0), end, columns, runs=True) as place:
-            self._store(scope.b.constant(row, 0.0), self._place(self.block, place))
-
-    # -- tiles --------------------------------------------------------------------------------
-
-    def _tiles(
-        self,
-        rows: Range,
-        offset: Register,
-        steps: Range,
-        *,
-        adds: bool,
-        ahead: tuple[Register, Register] | None = None,
-    ) -> None:
-        """All tiles of a unit, at columns `offset` from its first one; lanes are being written
-        where the right operand is read where it lies. Results are stored, or added. `ahead`: where
-        the panel begins that is packed next; each tile prefetches a share of it.
-        """
-        scope, b, tiling = self.scope, self.scope.b, self.tiling
-        symbols = tuple(self.row_symbols)
-        with scope.loop((TILE, *symbols), rows.start, rows.stop, tiling.rows, runs=True) as first:
-            for number, symbol in enumerate(symbols):
-                scope.symbols[symbol] = self._row(first, number)
-            if ahead is not None:
-                self._prefetch(*ahead, b.binary("udiv", first - rows.start, tiling.rows))
-            width = tiling.columns if scope.lanes is None else scope.lane_count
-            kind = VectorType(self.element, width)
-            tile = [scope.slot(str(kind)) for _ in range(tiling.rows)]
-            for slot in tile:
-                b.line(f"store {kind} {kind.constant(0.0)}, ptr {slot.text}")
-            with scope.loop(
-                (self.product.depth,), steps.start, steps.stop, 1, runs=self.has_depth
-            ) as step:
-                across = self._across(step - steps.start, kind)
-                for number, slot in enumerate(tile):
-                    element = b.splat(self._left(number), width)
-                    total = b.emit(kind, f"load {kind}, ptr {slot.text}")
-                    total = b.fused(element, across, total)
-                    b.line(f"store {kind} {total.text}, ptr {slot.text}")
-            for number, slot in enumerate(tile):
-                total = b.emit(kind, f"load {kind}, ptr {slot.text}")
-                place = (first - rows.start + number) * tiling.columns + offset
-                pointer = self._place(self.block, place)
-                if adds:
-                    total = self._load(kind, pointer) + total
-                self._store(total, pointer)
-
-    def _ahead(self, steps: Range, columns: Range) -> tuple[Register, Register] | None:
-        """The first column and the first step of the panel that is packed next: below this one, or
-        at the top of the columns behind it; behind the last, the first again. None where there is
-        no other.
-        """
-        scope, b, wide = self.scope, self.scope.b, self.tiling.columns
-        extents = (self.product.columns.extent, self.depth)
-        sizes = (wide, self.tiling.depth)
-        if all(e.is_constant and int(e) <= s for e, s in zip(extents, sizes, strict=True)):
-            return None
-        count, depth = (indexing.scalar(scope, extent) for extent in extents)
-        zero = scope.integer(0)
-        goes_on = b.compare("lt", steps.stop, depth)
-        behind = columns.start + wide
-        behind = b.select(b.compare("lt", behind, count), behind, zero)
-        return b.select(goes_on, columns.start, behind), b.select(goes_on, steps.stop, zero)
-
-    def _prefetch(self, column: Register, step: Register, tile: Register) -> None:
-        """Have a share of the panel that begins at a column and a step brought into the caches,
-        while the tile of that number is computed: a weight that was not used lately comes from
-        memory, and packing would wait for it. Addresses past the operand's end do no harm.
-        """
-        scope, b, tiling = self.scope, self.scope.b, self.tiling
-        load = load_of(self.product.right)
-        runs, length = tiling.depth, tiling.columns
-        symbols = (AHEAD_STEP, AHEAD_COLUMN)
-        first, other = step, column
-        if load.index.stride(self.product.depth) == 1:
-            runs, length = length, runs
-            symbols = (AHEAD_COLUMN, AHEAD_STEP)
-            first, other = column, step
-        index = load.index.substitute(
-            {self.product.columns: AHEAD_COLUMN.index, self.product.depth: AHEAD_STEP.index}
-        )
-        share = -(-runs // -(-tiling.block // tiling.rows))
-        start = first + tile * share
-        stop = b.intrinsic("smin", start + share, first + runs)
-        with scope.loop(symbols, start, stop, 1, runs=False):
-            scope.symbols[symbols[1]] = other
-            pointer = indexing.address(scope, load.buffer, index, load.dtype)
-            memory.prefetch(b, pointer, 0, length * load.dtype.bytes)
-
-    def _row(self, first: Register, number: int) -> Register:
-        """A row of a tile, or the last row there is."""
-        assert self.product.rows is not None
-        count = self.product.rows.extent
-        is_whole = known_multiple(count, self.tiling.rows)
-        return self._clamped(first, number, count, is_whole=is_whole)
-
-    def _clamped(self, first: Register, number: int, count: Index, *, is_whole: bool) -> Register:
-        """`first + number`, or the last of `count` where that lies past it."""
-        place = first + number if number else first
-        if is_whole or not number:
-            return place
-        last = indexing.scalar(self.scope, count - 1)
-        return self.scope.b.intrinsic("smin", place, last)
-
-    def _across(self, step: Register, kind: VectorType) -> Register:
-        """The columns of a tile at a step of the depth."""
-        if self.scope.lanes is not None:
-            return evaluate_lanes(self.scope, self.product.right)
-        return self._load(kind, self._place(self.panel, step * self.tiling.columns))
-
-    def _left(self, number: int) -> Register:
-        """The left operand's element at a row of a tile and the current step of the depth."""
-        scope, b = self.scope, self.scope.b
-        load = load_of(self.product.left)
-        index = load.index
-        if self.product.rows is not None:
-            index = index.substitute({self.product.rows: self.row_symbols[number].index})
-        pointer = indexing.address(scope, load.buffer, index, load.dtype)
-        kind = VectorType(MEMORY[load.dtype])
-        loaded = b.emit(kind, f"load {kind}, ptr {pointer.text}, align {load.dtype.bytes}")
-        return convert(b, from_memory(b, loaded, load.dtype), load.dtype, self.product.dtype)
-
     # -- sums along the depth -----------------------------------------------------------------
 
     def _along_depth(self, rows: Range, columns: Range) -> None:
@@ -330,21 +148,21 @@ class ProductWriter:
         with scope.loop(own, columns.start, columns.stop, tiling.across, runs=True) as first:
             for number, symbol in enumerate(self.column_symbols):
                 whole = known_multiple(count, tiling.across)
-                scope.symbols[symbol] = self._clamped(first, number, count, is_whole=whole)
+                scope.symbols[symbol] = self.panels.clamped(first, number, count, is_whole=whole)
             if self.product.rows is None:
                 self._dot_tile(scope.integer(0), first - columns.start)
                 return
-            symbols = (ROW_TILE, *self.row_symbols)
+            symbols = (ROW_TILE, *self.panels.row_symbols)
             with scope.loop(symbols, rows.start, rows.stop, tiling.rows, runs=True) as row:
-                for number, row_symbol in enumerate(self.row_symbols):
-                    scope.symbols[row_symbol] = self._row(row, number)
+                for number, row_symbol in enumerate(self.panels.row_symbols):
+                    scope.symbols[row_symbol] = self.panels.row(row, number)
                 self._dot_tile(row - rows.start, first - columns.start)
 
     def _dot_tile(self, row: Register, column: Register) -> None:
         """A tile of results, each a vector of sums, stored at a row and column of the block."""
         scope, b, tiling = self.scope, self.scope.b, self.tiling
         depth, lanes = self.product.depth, tiling.lanes
-        kind = VectorType(self.element, lanes)
+        kind = VectorType(self.panels.element, lanes)
         multiply = dot_of_pairs if tiling.pairs else IRBuilder.fused
         tile = [[scope.slot(str(kind)) for _ in range(tiling.across)] for _ in range(tiling.rows)]
         for slot in (slot for slots in tile for slot in slots):
@@ -356,7 +174,7 @@ class ProductWriter:
                 for symbol in self.column_symbols
             ]
             for number, slots in enumerate(tile):
-                own = self.row_symbols[number] if self.row_symbols else None
+                own = self.panels.row_symbols[number] if self.panels.row_symbols else None
                 left = self._run(self.product.left, self.product.rows, own)
                 for slot, other in zip(slots, right, strict=True):
                     total = b.emit(kind, f"load {kind}, ptr {slot.text}")
@@ -370,7 +188,7 @@ class ProductWriter:
             sums = [b.emit(kind, f"load {kind}, ptr {slot.text}") for slot in slots]
             place = (row + number) * tiling.columns + column
             folded = fold_together(b, sums)
-            pointer = self._place(self.block, place)
+            pointer = self.panels.place(self.panels.block, place)
             b.line(
                 f"store {folded.type} {folded.text}, ptr {pointer.text}, "
                 f"align {self.product.dtype.bytes}"
@@ -389,95 +207,6 @@ class ProductWriter:
             return loaded
         return convert(scope.b, loaded, load.dtype, self.product.dtype)
 
-    # -- panels -------------------------------------------------------------------------------
-
-    def _pack(self, steps: Range, columns: Range) -> None:
-        """Fill the panel with the right operand at these steps of the depth."""
-        scope, lanes = self.scope, self.tiling.lanes
-        index = load_of(self.product.right).index
-        end = columns.start + self.tiling.columns
-        if index.stride(self.product.columns) == 1 or index.stride(self.product.depth) != 1:
-            with self._depth(steps.start, steps.stop) as step:
-                self._pack_row(step - steps.start, columns, columns.start, end)
-            return
-        whole = columns.start + ((columns.stop - columns.start) & -lanes)
-        turned = steps.start + ((steps.stop - steps.start) & -lanes)
-        symbol = self.product.columns
-        with scope.loop((symbol,), columns.start, whole, lanes, runs=False) as first:
-            scope.lanes = Lanes(symbol, lanes, None)
-            self._pack_turned(steps.start, turned, first - columns.start)
-            scope.lanes = None
-        if not known_multiple(self.depth, lanes):
-            self._pack_elements(
-                Range(turned, steps.stop), Range(columns.start, whole), steps, columns
-            )
-        if not known_multiple(symbol.extent, self.tiling.columns):
-            zeros = scope.b.constant(VectorType(self.element, lanes), 0.0)
-            with self._depth(steps.start, steps.stop) as step:
-                row = (step - steps.start) * self.tiling.columns - columns.start
-                with scope.loop((TILE,), whole, end, lanes, runs=False) as first:
-                    self._store(zeros, self._place(self.panel, row + first))
-            self._pack_elements(steps, Range(whole, columns.stop), steps, columns)
-
-    def _pack_elements(self, own: Range, part: Range, steps: Range, columns: Range) -> None:
-        """The columns `part` at the steps `own` of a panel, one element after the other."""
-        scope = self.scope
-        with scope.loop((self.product.columns,), part.start, part.stop, 1, runs=False) as column:
-            offset = column - columns.start
-            with self._depth(own.start, own.stop) as step:
-                value = evaluate(scope, self.product.right)
-                place = (step - steps.start) * self.tiling.columns + offset
-                pointer = self._place(self.panel, place)
-                scope.b.line(
-                    f"store {value.type} {value.text}, ptr {pointer.text}, "
-                    f"align {self.product.dtype.bytes}"
-                )
-
-    def _pack_row(self, step: Register, columns: Range, start: Register, end: Register) -> None:
-        """A row of the panel from `start` to `end`, with zeros behind the last column."""
-        scope, b, lanes = self.scope, self.scope.b, self.tiling.lanes
-        symbol = self.product.columns
-        with scope.loop((symbol,), start, end, lanes, runs=False) as first:
-            mask = None
-            if not known_multiple(symbol.extent, self.tiling.columns):
-                left = b.cast("trunc", columns.stop - first, "i32")
-                mask = b.vector("i32", range(lanes)) < b.splat(left, lanes)
-            scope.lanes = Lanes(symbol, lanes, mask)
-            self._pack_vector(step, first - columns.start)
-            scope.lanes = None
-
-    def _pack_vector(self, step: Register, offset: Register) -> None:
-        """The lanes being written, at a step of the depth."""
-        value = evaluate_lanes(self.scope, self.product.right)
-        place = step * self.tiling.columns + offset
-        self._store(value, self._place(self.panel, place))
-
-    def _pack_turned(self, start: Register, stop: Register, offset: Register) -> None:
-        """The lanes being written, of an operand that is contiguous along the depth: by squares
-        that are transposed in registers.
-        """
-        scope, b, lanes = self.scope, self.scope.b, self.tiling.lanes
-        load = load_of(self.product.right)
-        kind = VectorType(MEMORY[load.dtype], lanes)
-        square = scope.slot(str(kind), lanes)
-        corner = LoopSymbol("corner", self.depth)
-        step = load.index.stride(self.product.columns)
-        assert step is not None
-        with scope.loop((corner,), start, stop, lanes, runs=False) as first:
-            index = load.index.substitute({self.product.depth: corner.index})
-            source = indexing.address(scope, load.buffer, index, load.dtype)
-            call_transpose(b, source, indexing.scalar(scope, step), square, kind)
-            with self._depth(first, first + lanes) as current:
-                scope.tiles[id(load)] = b.emit(
-                    POINTER,
-                    f"getelementptr {kind}, ptr {square.text}, i64 {(current - first).text}",
-                )
-                self._pack_vector(current - start, offset)
-                scope.tiles.clear()
-
-    def _depth(self, start: Register, stop: Register) -> AbstractContextManager[Register]:
-        return self.scope.loop((self.product.depth,), start, stop, 1, runs=False)
-
     # -- epilogue -----------------------------------------------------------------------------
 
     def _epilogue(self, rows: Range, columns: Range) -> None:
@@ -489,7 +218,7 @@ class ProductWriter:
 
         def at_lanes(row: Register, offset: Register) -> None:
             place = (row - rows.start) * self.tiling.columns + offset
-            scope.pointers[product.result] = self._place(self.block, place)
+            scope.pointers[product.result] = self.panels.place(self.panels.block, place)
             scope.local_lanes = scope.lane_count
             self.writer.write_stages()
 
@@ -498,26 +227,6 @@ class ProductWriter:
             return
         with scope.loop((product.rows,), rows.start, rows.stop, 1, runs=True) as row:
             at_row(row)
-
-    # -- memory -------------------------------------------------------------------------------
-
-    def _place(self, base: Register, index: Register) -> Register:
-        """Pointer to an element of the function's own memory."""
-        return self.scope.b.emit(
-            POINTER, f"getelementptr {self.element}, ptr {base.text}, i64 {index.text}"
-        )
-
-    def _alignment(self) -> int:
-        return self.tiling.lanes * self.product.dtype.bytes
-
-    def _load(self, kind: VectorType, pointer: Register) -> Register:
-        text = f"load {kind}, ptr {pointer.text}, align {self._alignment()}"
-        return self.scope.b.emit(kind, text)
-
-    def _store(self, value: Register, pointer: Register) -> None:
-        self.scope.b.line(
-            f"store {value.type} {value.text}, ptr {pointer.text}, align {self._alignment()}"
-        )
 
 
 def dot_of_pairs(b: IRBuilder, left: Register, right: Register, total: Register) -> Register:
@@ -574,14 +283,11 @@ def write_product(
     scope = begin_kernel(group, tensors, sizes, target)
     others = tuple(local for local in group.locals if local.name != product.result)
     epilogue = replace(group, stages=product.epilogue, locals=others)
-    element = REGISTER[product.dtype]
     rows = (
         ()
         if product.rows is None
         else tuple(LoopSymbol(f"row{number}", product.rows.extent) for number in range(tiling.rows))
     )
-    is_packed = tiling.form is Form.PACKED
-    panel = scope.slot(element, tiling.depth * tiling.columns) if is_packed else scope.nowhere()
     columns = tuple(
         LoopSymbol(f"column{number}", product.columns.extent) for number in range(tiling.across)
     )
@@ -590,11 +296,31 @@ def write_product(
         tiling=tiling,
         scope=scope,
         writer=GroupWriter.of(epilogue, tiling.plan, scope),
-        block=scope.slot(element, tiling.block * tiling.columns),
-        panel=panel,
-        row_symbols=rows,
+        panels=_panels(product, tiling, scope, rows),
         column_symbols=columns,
     )
     i64 = VectorType("i64")
     writer.write(Register(scope.b, "%begin", i64), Register(scope.b, "%end", i64))
     return finish_kernel(scope)
+
+
+def _panels(
+    product: MatrixProduct, tiling: ProductTiling, scope: Scope, rows: tuple[LoopSymbol, ...]
+) -> PanelWriter:
+    """The writer of units, with memory for what it packs."""
+    element = REGISTER[product.dtype]
+    is_packed = tiling.form is Form.PACKED
+    panel = scope.slot(element, tiling.depth * tiling.columns) if is_packed else scope.nowhere()
+    square = scope.nowhere()
+    if is_packed and is_turned(product):
+        kind = VectorType(MEMORY[load_of(product.right).dtype], tiling.lanes)
+        square = scope.slot(str(kind), tiling.lanes)
+    return PanelWriter(
+        product=product,
+        tiling=tiling,
+        scope=scope,
+        block=scope.slot(element, tiling.block * tiling.columns),
+        panel=panel,
+        square=square,
+        row_symbols=rows,
+    )

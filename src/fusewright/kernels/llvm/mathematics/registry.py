@@ -25,8 +25,10 @@ Body = Callable[..., Register]
 FUNCTIONS: dict[tuple[str, str], Body] = {}
 """(name, element type) -> the Python function that writes the body."""
 
-GENERATORS: dict[str, Callable[[VectorType], Definition]] = {}
-"""Functions that are not of vectors alone, by name: what writes them for a vector type."""
+GENERATORS: dict[str, Callable[..., Definition]] = {}
+"""Functions that are not of vectors alone, by name: what writes them for a vector type, and what
+else stands in their name (`name-6-adds.v64f32`).
+"""
 
 ELEMENTS = {
     "f16": "half",
@@ -74,8 +76,9 @@ def definition(name: str, has_scalef: bool = False) -> Definition:
     if name.startswith("libm."):
         return _declaration(name)
     function, kind = _parse(name)
+    function, *others = function.split("-")
     if function in GENERATORS:
-        return GENERATORS[function](kind)
+        return GENERATORS[function](kind, *others)
     body = FUNCTIONS[function, kind.element]
     builder = IRBuilder(has_scalef=has_scalef)
     parameters = list(inspect.signature(body).parameters)[1:]
@@ -106,7 +109,7 @@ def definitions(names: list[str], has_scalef: bool = False) -> list[str]:
 
 def _parse(name: str) -> tuple[str, VectorType]:
     """`exp.v16f32` -> ("exp", <16 x float>)."""
-    match = re.fullmatch(r"(\w+)\.(?:v(\d+))?(b?[fi]\d+)", name)
+    match = re.fullmatch(r"([\w-]+)\.(?:v(\d+))?(b?[fi]\d+)", name)
     assert match, name
     function, lanes, element = match.groups()
     return function, VectorType(ELEMENTS[element], int(lanes or 1))
