@@ -27,7 +27,7 @@ from fusewright.errors import PackageRefused
 from fusewright.number_functions import NUMBER_FUNCTIONS
 from fusewright.packages.structure import CannotDescribe, describe, rebuild, torch_constant
 from fusewright.runtime.debug_printer import assert_layout, check_nan, debug_print
-from fusewright.runtime.fast_names import OPERATORS
+from fusewright.runtime.fast_names import OPERATOR_OF_FUNCTION
 from fusewright.runtime.layouts import (
     check_fact,
     exact_layout,
@@ -41,17 +41,17 @@ Row = list[Any]
 
 FUNCTIONS: Final = {
     name: getattr(torch, name)
-    for module, name in (path.split(".") for path in OPERATORS)
+    for module, name in (path.split(".") for path in OPERATOR_OF_FUNCTION)
     if module == "torch"
 }
 """Functions of torch that plans call in place of operators."""
 
-OPERATORS_OF_OURS: Final = {
+OWN_FUNCTIONS: Final = {
     path.removeprefix("runtime."): operator.split(".")
-    for path, operator in OPERATORS.items()
+    for path, operator in OPERATOR_OF_FUNCTION.items()
     if path.startswith("runtime.")
 }
-"""By name, the operators that functions of ours do the work of: a package calls these."""
+"""By name of a function of ours, the operator whose work it does: a package calls that."""
 
 RUNTIME: Final = {
     function.__name__: function
@@ -98,8 +98,8 @@ def _row(node: ast.expr, text: str, devices: Mapping[str, str]) -> Row:
             kind, name = _row(source, text, devices)
             if kind == "constant":
                 return ["view", name, *map(ast.literal_eval, layout)]
-        case ast.Attribute(value=ast.Name(id="runtime"), attr=name) if name in OPERATORS_OF_OURS:
-            return ["operator", *OPERATORS_OF_OURS[name]]
+        case ast.Attribute(value=ast.Name(id="runtime"), attr=name) if name in OWN_FUNCTIONS:
+            return ["operator", *OWN_FUNCTIONS[name]]
         case ast.Attribute(value=ast.Name(id="runtime"), attr=name) if name in RUNTIME:
             return ["runtime", name]
         case ast.Subscript(value=ast.Attribute(attr="NUMBER_FUNCTIONS"), slice=name):

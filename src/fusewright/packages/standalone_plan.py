@@ -14,7 +14,7 @@ import torch
 from fusewright.packages.constants import constant_of
 from fusewright.packages.structure import leaves_of, rebuild, torch_constant
 from fusewright.records import field, record
-from fusewright.runtime.fast_names import OPERATORS
+from fusewright.runtime.fast_names import OPERATOR_OF_FUNCTION
 from fusewright.runtime.layouts import tensor_kind
 from fusewright.torch_compat import operator_arguments, operator_returns
 from fusewright.wrapper.dispatched import present_type
@@ -444,7 +444,7 @@ class PlanTranslator:
     def _operator(self, place: int) -> tuple[tuple[str, str], Any]:
         kind, *path = self._row(place)
         if kind == "torch":
-            path = OPERATORS[f"torch.{path[0]}"].split(".")
+            path = OPERATOR_OF_FUNCTION[f"torch.{path[0]}"].split(".")
         if kind not in ("operator", "torch") or path[0] == "fusewright":
             raise NotStandalone(f"it calls {'.'.join(path)}")
         namespace, name, overload = path

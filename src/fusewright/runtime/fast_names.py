@@ -23,5 +23,7 @@ than `torch.ops`, and 10 µs where the operator is written in Python; or one of 
 All of them read elements only, and keep no tensor that they are given.
 """
 
-OPERATORS: Final = {path: name for name, path in FAST_NAMES.items() if not name.endswith(".out")}
+OPERATOR_OF_FUNCTION: Final = {
+    path: name for name, path in FAST_NAMES.items() if not name.endswith(".out")
+}
 """By path of such a function, the operator that it is; its results are new."""

@@ -26,7 +26,7 @@ from fusewright.runtime.processor import this_processor
 Alternative = Callable[[], object]
 """Does the thing once."""
 
-COLD_BYTES: dict[str, int] = {"cuda": 1 << 27}
+COLD_BYTES: Final[dict[str, int]] = {"cuda": 1 << 27}
 """By type of device, bytes of inputs of a program that calls go through, so that each finds its own
 in memory, as that of a model does, and not in a cache that the call before left them in.
 """
