@@ -224,8 +224,10 @@ class _Search:
         self._open: dict[_Key, _Batch] = {}
         """Batches that may go on."""
 
-        self._late: dict[_Key, int] = {}
-        """Bytes that would be free by now but for an open batch."""
+        self._late: dict[str, int] = {}
+        """Bytes of memory that would be free by now but for open batches, by the buffer that was
+        there first.
+        """
 
         self._found: list[_Batch] = []
 
@@ -253,8 +255,8 @@ class _Search:
         return waiting
 
     def _pass(self, number: int, line: Line) -> None:
-        if self._use.held[number] + sum(self._late.values()) > self._most:
-            self._close({key: self._open[key] for key in self._late})
+        if self._late and self._is_full(number):
+            self._end((), self._late)
         match line:
             case CallKernel(launch=launch):
                 self._launch(number, launch)
@@ -288,13 +290,21 @@ class _Search:
             size = layout.span * layout.dtype.bytes
             if size.is_constant and int(size) <= SMALL:
                 return
-        owner = self._owner(name)
-        using = [key for key, batch in self._open.items() if batch.conflicts((), [owner])]
-        late = self._use.bytes.get(name)
-        if late is None or self._use.held[number] + sum(self._late.values()) + late > self._most:
-            self._close({key: self._open[key] for key in using})
-        elif using:
-            self._late[using[-1]] = self._late.get(using[-1], 0) + late
+        owner, late = self._owner(name), self._use.bytes.get(name)
+        if late is None or self._is_full(number, late):
+            self._end((), [owner])
+        elif self._is_used(owner):
+            self._late[owner] = late
+
+    def _is_full(self, number: int, more: int = 0) -> bool:
+        """Whether more memory would be alive behind a line, with so many bytes more that are free
+        late, than the most that was without batches.
+        """
+        return self._use.held[number] + sum(self._late.values()) + more > self._most
+
+    def _is_used(self, owner: str) -> bool:
+        """Whether an open batch uses memory."""
+        return any(batch.conflicts((), [owner]) for batch in self._open.values())
 
     def _launch(self, number: int, launch: Launch) -> None:
         kernel = self._kernels[launch.kernel]
@@ -328,4 +338,4 @@ class _Search:
             if self._batching.is_worth(len(batch.members), len(set(places))):
                 self._found.append(batch)
             del self._open[key]
-            self._late.pop(key, None)
+        self._late = {owner: size for owner, size in self._late.items() if self._is_used(owner)}
