@@ -82,11 +82,11 @@ def loop_to_cut(
     accesses: Sequence[Index],
     hint: Callable[[Index], int],
 ) -> LoopSymbol:
-    """The loop to cut into `count` chunks: of those with enough turns (or else the most), the one
-    with the longest steps through memory, so that a chunk is one piece of it rather than a part of
-    each row. `hint`: of a size, or a guess.
+    """The loop to cut into about `count` chunks: of those with turns for half as many (or else the
+    most), the one with the longest steps through memory, so that a chunk is one piece of it rather
+    than a part of each row. `hint`: of a size, or a guess.
     """
-    enough = min(count, max(hint(symbol.extent) for symbol in loops))
+    enough = min(-(-count // 2), max(hint(symbol.extent) for symbol in loops))
 
     def step(symbol: LoopSymbol) -> int:
         strides = (index.stride(symbol) for index in accesses)

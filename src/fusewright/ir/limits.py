@@ -88,6 +88,17 @@ def _plain(sizes: ProductSizes) -> ProductForm:
 
 FEW_ROWS_OF_CPU = 16
 
+WALKED_LANES = 1 << 10
+"""Results of a CPU that are gathered at once from rows that lie across memory: a page of floats."""
+
+WALKED_ELEMENTS = 1 << 19
+"""Elements, some of which lie in no cache of one core, from which on that is done."""
+
+HELD_ROWS = 1 << 12
+"""Rows, across memory, that a CPU's kernel may go through several times: pieces of each, as wide as
+a few vectors, stay in a core's cache.
+"""
+
 
 def _is_clear(rows: int, length: int) -> bool:
     return False
@@ -102,6 +113,11 @@ class Limits:
 
     reductions: int = FEW_ROWS_OF_CPU
     """How many rows or tiles of rows make a reduction parallel enough."""
+
+    walks_rows: bool = False
+    """Whether a kernel goes through many rows that lie across memory row by row, `WALKED_LANES`
+    results at once.
+    """
 
     longest_tile: int = 0
     """Elements that are worked through one after the other where a second kernel would cost as
@@ -275,9 +291,12 @@ def cpu_limits(
         return product.dtype is DType.F32 or product.dtype in HALF_TYPES
 
     if threads is None:
-        return Limits(multiplies=multiplies, attends=attends, stripes=STRIPES_OF_CPU)
+        return Limits(
+            walks_rows=True, multiplies=multiplies, attends=attends, stripes=STRIPES_OF_CPU
+        )
     rows = RowsOnThreads(threads)
     return Limits(
+        walks_rows=True,
         multiplies=multiplies,
         attends=attends,
         stripes=STRIPES_OF_CPU,

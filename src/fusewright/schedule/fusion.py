@@ -25,6 +25,7 @@ import heapq
 from collections.abc import Iterable, Iterator, Sequence
 
 from fusewright.ir.index import LoopSymbol, extent
+from fusewright.ir.limits import WALKED_ELEMENTS
 from fusewright.records import record, replace
 from fusewright.schedule.align import Alignment, align
 from fusewright.schedule.analysis import Analysis
@@ -45,6 +46,9 @@ ALIGNMENTS_TRIED = 4
 
 SMALL_WORK = 1 << 15
 """Points of all loops below which parallelism does not matter."""
+
+LITTLE_SAVED = 8
+"""Of bytes that a nest moves, one of so many is little to save."""
 
 NEIGHBOUR_DISTANCE = 64
 """Steps of the program that two readers of a buffer may lie apart: fusing them keeps other buffers
@@ -221,7 +225,7 @@ def _try(graph: Graph, first: int, second: int) -> Alignment | str:
         return "only stores at its points follow a matrix product"
     if not depends and abs(second - first) > NEIGHBOUR_DISTANCE and not _is_by_product(left, right):
         return "they only read the same data, far apart"
-    return _best_alignment(left, right)
+    return _best_alignment(left, right, bytes_saved(graph, first, second))
 
 
 def _is_by_product(left: Nest, right: Nest) -> bool:
@@ -256,9 +260,9 @@ def why_not_join(graph: Graph, first: int, second: int) -> str | None:
     return None
 
 
-def _best_alignment(left: Nest, right: Nest) -> Alignment | str:
+def _best_alignment(left: Nest, right: Nest, saved: int) -> Alignment | str:
     """The first alignment, by the largest shared access, in which every value is at hand where it
-    is read.
+    is read. `saved`: bytes that need not move then.
     """
     reason = "they share no access"
     for left_place, right_place in _shared_accesses(left, right)[:ALIGNMENTS_TRIED]:
@@ -271,6 +275,7 @@ def _best_alignment(left: Nest, right: Nest) -> Alignment | str:
             or _too_serial(left, right, alignment)
             or _bends_stores(left, right, alignment)
             or _bends_product(left, alignment)
+            or _turns_across(alignment, saved)
         )
         if obstacle is None:
             return alignment
@@ -339,6 +344,27 @@ def _bends_stores(left: Nest, right: Nest, alignment: Alignment) -> str | None:
     demoted = alignment.left_side.demoted or alignment.right_side.demoted
     if left.is_pointwise and right.is_pointwise and demoted:
         return "both only store, over different loops"
+    return None
+
+
+def _turns_across(alignment: Alignment, saved: int) -> str | None:
+    """Whether large stores would walk across memory instead of along it, for little."""
+    for side in (alignment.left_side, alignment.right_side):
+        nest, analysis = side.nest, side.nest.analysis
+        if not side.demoted or not analysis.limits_of(nest.device).walks_rows:
+            continue
+        demoted = set(side.demoted_loops())
+        rest = [symbol for symbol in nest.outer if symbol not in demoted]
+        if analysis.points(map(extent, nest.outer)) < WALKED_ELEMENTS:
+            continue
+        moved = sum(map(analysis.bytes, (*nest.loaded, *nest.written)))
+        if LITTLE_SAVED * saved < moved and any(
+            analysis.stride(access.index, symbol) == 1
+            for piece in nest.pieces
+            for access in piece.writes
+            for symbol in rest
+        ):
+            return "its rows would lie across memory"
     return None
 
 

@@ -21,10 +21,12 @@ chunks only, and combined by how far the means of the chunks lie from that of al
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from fusewright.ir.chunks import Chunks, loop_to_cut, near_count
 from fusewright.ir.contiguity import rows_lie_across
 from fusewright.ir.index import Index, LoopSymbol, extent, integer, product
-from fusewright.ir.limits import Limits
+from fusewright.ir.limits import HELD_ROWS, WALKED_ELEMENTS, WALKED_LANES, Limits
 from fusewright.ir.neutral import NEUTRAL_ELEMENTS
 from fusewright.ir.program import (
     Buffer,
@@ -41,6 +43,9 @@ from fusewright.schedule.analysis import Analysis
 LARGE = 1 << 15
 """Smaller reductions are not worth a second kernel."""
 
+ROWS_OF_CHUNK = 16
+"""Rows that lie across memory in a chunk at least: each chunk writes a row of partial results."""
+
 ROWS_OF_STRIPE = 8
 """Rows in a stripe at least: each stripe writes a row of partial results."""
 
@@ -50,8 +55,8 @@ def split_reductions(program: Program, analysis: Analysis) -> Program:
     statements: list[Statement] = []
     origins = dict(program.origins)
     rows = _gathered_rows(program, analysis)
-    for statement in program.statements:
-        parts = _split(statement, analysis, rows)
+    for place, statement in enumerate(program.statements):
+        parts = _split(statement, analysis, rows, program.statements[place + 1 :])
         if not parts:
             statements.append(statement)
             continue
@@ -64,11 +69,17 @@ def split_reductions(program: Program, analysis: Analysis) -> Program:
     return replace(program, statements=tuple(statements), origins=origins)
 
 
-def _split(statement: Statement, analysis: Analysis, rows: frozenset[str]) -> list[ComputedBuffer]:
+def _split(
+    statement: Statement,
+    analysis: Analysis,
+    rows: frozenset[str],
+    following: Sequence[Statement],
+) -> list[ComputedBuffer]:
     """The statements that take the place of a large reduction; none: it stays whole."""
     if not isinstance(statement, ComputedBuffer) or not isinstance(statement.body, Reduction):
         return []
     chunks = chunks_of(statement, statement.body, analysis, rows)
+    chunks = chunks or _walked_chunks(statement, statement.body, following, analysis)
     if chunks is None:
         return []
     if statement.body.kind != "welford":
@@ -165,6 +176,55 @@ def _stripes_of(
         return None
     chunks = _in_chunks(body, count, analysis, is_first=True)
     return chunks if chunks.fit and limits.are_enough_stripes(chunks.count) else None
+
+
+def _walked_chunks(
+    statement: ComputedBuffer,
+    body: Reduction,
+    following: Sequence[Statement],
+    analysis: Analysis,
+) -> Chunks | None:
+    """How a reduction is cut whose rows lie across memory, so that threads can walk over rows that
+    are too short to be shared; None: it is not, or a kernel goes through what it holds of them
+    again for a later statement.
+    """
+    limits = analysis.limits_of(statement.outputs[0].layout.device)
+    points = analysis.points(symbol.extent for symbol in body.loops)
+    reduced = analysis.points(symbol.extent for symbol in body.reduction_loops)
+    if not limits.walks_rows or body.kind not in NEUTRAL_ELEMENTS or points < limits.reductions:
+        return None
+    if points * reduced < WALKED_ELEMENTS:
+        return None
+    along = _lies_across(body, limits, analysis)
+    if along is None:
+        return None
+    tiles = -(-points // min(WALKED_LANES, analysis.hint(along.extent)))
+    count = min(-(-limits.chunks // tiles), reduced // ROWS_OF_CHUNK)
+    if tiles >= limits.reductions or count < 2:
+        return None
+    if reduced <= HELD_ROWS and _is_read_again(statement, body, following, analysis):
+        return None
+    return _in_chunks(body, count, analysis, is_first=True)
+
+
+def _is_read_again(
+    statement: ComputedBuffer,
+    body: Reduction,
+    following: Sequence[Statement],
+    analysis: Analysis,
+) -> bool:
+    """Whether a later statement that needs a reduction's results loads what it loads."""
+    results = {output.name for output in statement.outputs}
+    reduced = {load.buffer for load in analysis.loads(body.value)}
+    for other in following:
+        if not isinstance(other, ComputedBuffer):
+            continue
+        loaded = {load.buffer for load in analysis.loads(other.body.value)}
+        if results & loaded:
+            if reduced & loaded:
+                return True
+            results.update(output.name for output in other.outputs)
+    return False
 
 
 def _in_chunks(body: Reduction, count: int, analysis: Analysis, *, is_first: bool) -> Chunks:

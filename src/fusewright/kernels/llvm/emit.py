@@ -37,7 +37,7 @@ from fusewright.kernels.llvm.reduce import write_reductions
 from fusewright.kernels.llvm.reductions import Reducer
 from fusewright.kernels.llvm.scans import Carry
 from fusewright.kernels.llvm.scatter import accumulate, check_early
-from fusewright.kernels.llvm.scope import Scope, load_arguments
+from fusewright.kernels.llvm.scope import LaneBlock, Scope, load_arguments
 from fusewright.kernels.llvm.storage import MEMORY, REGISTER
 from fusewright.kernels.llvm.tiles import call_transpose, transposed_loads
 from fusewright.kernels.llvm.values import evaluate
@@ -86,7 +86,7 @@ class GroupWriter:
         checks = early_checks(self.group)
         if checks is not None:
             check_early(scope, checks)
-        if plan.outer_lane is not None and not plan.points:
+        if plan.outer_lane is not None and not plan.points and not plan.by_rows:
             self._write_line(plan.outer_lane, begin, end)
             return
         is_point = len(plan.points) == 1 and plan.blocks == 1
@@ -97,7 +97,10 @@ class GroupWriter:
                 self._write_stripe() if self.group.walked else self.write_stages()
             else:
                 start, stop = self._block_range(plan.outer_lane, block)
-                self._outer_lanes(plan.outer_lane, start, stop)
+                if plan.by_rows:
+                    self._rows_of_lanes(plan.outer_lane, start, stop)
+                else:
+                    self._outer_lanes(plan.outer_lane, start, stop)
 
     def _parameter(self, name: str) -> Register:
         b = self.scope.b
@@ -154,6 +157,15 @@ class GroupWriter:
                 self._tiled(lane, self.plan.tile)
 
         self.loops.lane_loop_in_parts(lane, start, stop, self.plan.wide, body)
+
+    def _rows_of_lanes(self, lane: LoopSymbol, start: Register, stop: Register) -> None:
+        """Stage after stage on all of these points of an outer loop, at each turn of its own
+        loops.
+        """
+        size = -(-int(self.plan.block) // self.plan.wide) * self.plan.wide
+        self.scope.block = LaneBlock(lane, start, stop, size)
+        self.write_stages()
+        self.scope.block = None
 
     def _tiled(self, lane: LoopSymbol, tile: LoopSymbol) -> None:
         """The loop over `tile`, by squares of lanes x lanes where whole ones fit, then one by
@@ -267,7 +279,7 @@ class GroupWriter:
         for local in self.group.locals:
             if not local.size:
                 kind = VectorType(REGISTER[local.dtype], lanes)
-                scope.pointers[local.name] = scope.slot(str(kind))
+                scope.pointers[local.name] = scope.lane_slot(kind)
                 continue
             if local.name not in self.rows:
                 kind = VectorType(MEMORY[local.dtype], lanes)

@@ -116,6 +116,19 @@ class Loops:
         scope.b.inlines = True
         scope.lanes = outer_lanes
 
+    def over_lanes(self, body: Callable[[], None]) -> None:
+        """`body` on all lanes of the current block; where there is none, on the lanes at hand."""
+        scope, block = self.scope, self.scope.block
+        if block is None:
+            body()
+            return
+
+        def on_lanes() -> None:
+            scope.local_lanes = scope.lane_count
+            body()
+
+        self.lane_loop(block.symbol, block.start, block.stop, self.plan.wide, on_lanes)
+
     def inner_loops(self, stage: Stage, body: Callable[[], None], *, in_parts: bool) -> None:
         """The inner loops of a stage around `body`, the lane loop innermost, maybe in parts."""
         own = self.inner[id(stage)]
@@ -140,7 +153,7 @@ class Loops:
                 self.nest(plain[1:], lane, wide, body, in_parts=in_parts)
             return
         if lane is None:
-            body()
+            self.over_lanes(body)
             return
         stop = indexing.scalar(scope, lane.extent)
         loop = self.lane_loop_in_parts if in_parts else self.lane_loop

@@ -309,11 +309,13 @@ def local_type(dtype: DType, lanes: int) -> VectorType:
 def load_local(scope: Scope, name: str, dtype: DType, lanes: int) -> Register:
     """A scalar local of the current point."""
     kind = local_type(dtype, lanes)
-    return scope.b.emit(kind, f"load {kind}, ptr {scope.pointers[name].text}")
+    pointer = scope.at_lanes(scope.pointers[name], kind.element)
+    return scope.b.emit(kind, f"load {kind}, ptr {pointer.text}")
 
 
 def store_local(scope: Scope, name: str, value: Register) -> None:
-    scope.b.line(f"store {value.type} {value.text}, ptr {scope.pointers[name].text}")
+    pointer = scope.at_lanes(scope.pointers[name], value.type.element)
+    scope.b.line(f"store {value.type} {value.text}, ptr {pointer.text}")
 
 
 def load_row_element(scope: Scope, name: str, index: Index, dtype: DType) -> Register:

@@ -47,12 +47,16 @@ def write_reductions(loops: Loops, stage: Stage, write_action: Callable[[Action]
             else:
                 write_action(action)
 
-    for running, state in zip(first, _pass(loops, stage, first, actions), strict=True):
-        result = state[-1]
-        if running.action.kind == "welford":
-            count = _count(loops, stage, running.reducer.dtype)
-            result = result / loops.scope.spread(count)
-        memory.store_local(loops.scope, running.action.targets[0], result)
+    def results() -> None:
+        for running in first:
+            result = _result(loops, running)[-1]
+            if running.action.kind == "welford":
+                count = _count(loops, stage, running.reducer.dtype)
+                result = result / loops.scope.spread(count)
+            memory.store_local(loops.scope, running.action.targets[0], result)
+
+    _pass(loops, stage, first, actions)
+    loops.over_lanes(results)
     _write_deviations(loops, stage)
 
 
@@ -70,8 +74,13 @@ def _write_deviations(loops: Loops, stage: Stage) -> None:
         for running in second:
             _step(loops, stage, running)
 
-    for running, state in zip(second, _pass(loops, stage, second, deviations), strict=True):
-        memory.store_local(loops.scope, running.action.targets[1], state[0])
+    def results() -> None:
+        for running in second:
+            (result,) = _result(loops, running)
+            memory.store_local(loops.scope, running.action.targets[1], result)
+
+    _pass(loops, stage, second, deviations)
+    loops.over_lanes(results)
 
 
 def _begin(loops: Loops, stage: Stage, action: Reduce) -> Running:
@@ -86,9 +95,9 @@ def _begin_deviations(loops: Loops, stage: Stage, action: Reduce) -> Running:
     """The sum of squared deviations from the mean that the first pass left in its local."""
     scope = loops.scope
     dtype = action.value.dtype
-    mean = memory.load_local(scope, action.targets[0], dtype, scope.local_lanes)
 
     def squared() -> Register:
+        mean = memory.load_local(scope, action.targets[0], dtype, scope.local_lanes)
         deviation = evaluate_lanes(scope, action.value) - scope.spread(mean)
         return deviation * deviation
 
@@ -101,10 +110,9 @@ def _running(
     scope = loops.scope
     running = Running(action, reducer, {}, None, value)
     for width in _widths(loops, stage):
-        running.by_width[width] = Accumulator.make(scope.slot, reducer, width)
+        running.by_width[width] = Accumulator.make(scope, reducer, width)
     if reducer.kind == "sum" and reducer.dtype.is_float and _is_long(loops, stage):
-        running.total = Accumulator.make(scope.slot, reducer, _result_width(loops, stage))
-        running.total.reset(scope.b)
+        running.total = Accumulator.make(scope, reducer, _result_width(loops, stage))
     return running
 
 
@@ -146,17 +154,21 @@ def _is_long(loops: Loops, stage: Stage) -> bool:
     return turns is None or turns > SHORT
 
 
-def _pass(
-    loops: Loops, stage: Stage, all_running: list[Running], body: Callable[[], None]
-) -> list[State]:
-    """Run the stage's loops once; the states of all reductions, folded to the width of a local."""
+def _pass(loops: Loops, stage: Stage, all_running: list[Running], body: Callable[[], None]) -> None:
+    """Run the stage's loops once, from the states before any element."""
+
+    def reset() -> None:
+        for running in all_running:
+            if running.total is not None:
+                running.total.here(loops.scope).reset(loops.scope.b)
+            else:
+                _reset(loops, running)
+
+    loops.over_lanes(reset)
     if any(running.total is not None for running in all_running):
         _in_runs(loops, stage, all_running, body)
     else:
-        for running in all_running:
-            _reset(loops, running)
         loops.inner_loops(stage, body, in_parts=False)
-    return [_result(loops, running) for running in all_running]
 
 
 def _in_runs(
@@ -170,19 +182,17 @@ def _in_runs(
     """
     scope = loops.scope
     lane, wide = loops.inner[id(stage)].lane, loops.inner[id(stage)].wide
-    for running in all_running:
-        if running.total is None:
-            _reset(loops, running)
 
-    def flushed(inside: Callable[[], None]) -> None:
+    def begin() -> None:
         for running in all_running:
             if running.total is not None:
                 _reset(loops, running)
-        inside()
+
+    def flush() -> None:
         for running in all_running:
             if running.total is not None:
-                state = _folded(loops, running, running.total.lanes)
-                running.total.take_in(scope.b, state, None)
+                total = running.total.here(scope)
+                total.take_in(scope.b, _folded(loops, running, total.lanes), None)
 
     symbols = [symbol for symbol in stage.inner if symbol is not lane]
     if lane is not None:
@@ -206,7 +216,9 @@ def _in_runs(
     def run() -> None:
         start = scope.symbols[runs] * length
         stop = scope.b.intrinsic("smin", start + length, indexing.scalar(scope, cut.extent))
-        flushed(lambda: one_run(start, stop))
+        loops.over_lanes(begin)
+        one_run(start, stop)
+        loops.over_lanes(flush)
 
     _loops(loops, [*symbols[:level], runs], run)
 
@@ -249,7 +261,7 @@ def _loop(loops: Loops, symbol: LoopSymbol, body: Callable[[], None]) -> None:
 
 def _reset(loops: Loops, running: Running) -> None:
     for accumulator in running.by_width.values():
-        accumulator.reset(loops.scope.b)
+        accumulator.here(loops.scope).reset(loops.scope.b)
 
 
 def _step(loops: Loops, stage: Stage, running: Running) -> None:
@@ -259,7 +271,8 @@ def _step(loops: Loops, stage: Stage, running: Running) -> None:
     state: State = (running.value(),)
     if running.reducer.keeps_position:
         state = (*state, _position(loops, stage))
-    running.by_width[scope.lane_count].take_in(scope.b, state, mask)
+    width = scope.lane_count if scope.block is None else 1
+    running.by_width[width].here(scope).take_in(scope.b, state, mask)
 
 
 def _position(loops: Loops, stage: Stage) -> Register:
@@ -279,7 +292,7 @@ def _folded(loops: Loops, running: Running, lanes: int) -> State:
     b = loops.scope.b
     state: State | None = None
     for width in sorted(running.by_width, reverse=True):
-        accumulator = running.by_width[width]
+        accumulator = running.by_width[width].here(loops.scope)
         part = running.reducer.fold(b, accumulator.read(b), lanes)
         state = part if state is None else running.reducer.step(b, state, part)
     assert state is not None
@@ -290,7 +303,8 @@ def _result(loops: Loops, running: Running) -> State:
     """The reduction's result at the width of a local."""
     lanes = loops.scope.local_lanes
     if running.total is not None:
-        return running.reducer.fold(loops.scope.b, running.total.read(loops.scope.b), lanes)
+        total = running.total.here(loops.scope)
+        return running.reducer.fold(loops.scope.b, total.read(loops.scope.b), lanes)
     return _folded(loops, running, lanes)
 
 

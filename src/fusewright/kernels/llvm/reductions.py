@@ -13,12 +13,11 @@ to a total, so that the error grows with the square root of the count at worst.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from fusewright.ir.dtype import DType
 from fusewright.ir.neutral import neutral
 from fusewright.ir.value import Number
 from fusewright.kernels.llvm.builder import IRBuilder, Register, VectorType
+from fusewright.kernels.llvm.scope import Scope
 from fusewright.kernels.llvm.storage import REGISTER
 from fusewright.records import record
 
@@ -147,9 +146,17 @@ class Accumulator:
     slots: tuple[Register, ...]
 
     @classmethod
-    def make(cls, slot: Callable[[str], Register], reducer: Reducer, lanes: int) -> Accumulator:
-        slots = tuple(slot(str(kind)) for kind in reducer.state_types(lanes))
+    def make(cls, scope: Scope, reducer: Reducer, lanes: int) -> Accumulator:
+        slots = tuple(map(scope.lane_slot, reducer.state_types(lanes)))
         return cls(reducer, lanes, slots)
+
+    def here(self, scope: Scope) -> Accumulator:
+        """The accumulator of the lanes being written, where a block of lanes has this one."""
+        if scope.block is None:
+            return self
+        kinds = self.reducer.state_types(1)
+        slots = tuple(map(scope.at_lanes, self.slots, (kind.element for kind in kinds)))
+        return Accumulator(self.reducer, scope.lane_count, slots)
 
     def reset(self, b: IRBuilder) -> None:
         self.write(b, self.reducer.start(b, self.lanes))

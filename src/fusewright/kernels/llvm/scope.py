@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from fusewright.ir.index import Index, Symbol
+from fusewright.ir.index import Index, LoopSymbol, Symbol
 from fusewright.ir.value import Value
 from fusewright.kernels.analysis import Dependences
 from fusewright.kernels.llvm.builder import IRBuilder, Register, VectorType
@@ -75,6 +75,17 @@ class Lanes:
     """The least and the greatest value of the loop variable in lanes inside, where known."""
 
 
+@record
+class LaneBlock:
+    """A run of elements of an outer loop, through which stages go inside their own loops."""
+
+    symbol: LoopSymbol
+    start: Register
+    stop: Register
+    size: int
+    """Elements that memory for the run has room for: whole steps."""
+
+
 @record(frozen=False)
 class Scope:
     """The state of one kernel's emission."""
@@ -107,6 +118,7 @@ class Scope:
     """The members of `symbols` that are loaded from memory as indices."""
 
     lanes: Lanes | None = None
+    block: LaneBlock | None = None
     stage_level: int = 0
     """Level at which the current stage begins: locals set by earlier stages are known there."""
 
@@ -287,6 +299,29 @@ class Scope:
         )
         with self.at(0):
             return self.b.emit(POINTER, f"alloca {kind}{number}, align 64")
+
+    def lane_slot(self, kind: VectorType) -> Register:
+        """Memory for one element a lane: for a vector, or for all lanes of a block."""
+        if self.block is None:
+            return self.slot(str(kind))
+        return self.slot(kind.element, self.block.size)
+
+    def at_lanes(self, slot: Register, element: str) -> Register:
+        """The part of a `lane_slot` that belongs to the lanes being written."""
+        if self.block is None:
+            return slot
+        key = ("at lanes", slot.text)
+        register = self.recall(key)
+        if register is None:
+            with self.at(self.level_of_symbols({self.block.symbol})):
+                place = self.symbols[self.block.symbol] - self.block.start
+                register = self.remember(
+                    key,
+                    self.b.emit(
+                        POINTER, f"getelementptr {element}, ptr {slot.text}, i64 {place.text}"
+                    ),
+                )
+        return register
 
     def spread(self, value: Register) -> Register:
         """`value` in every lane, if it is a scalar and lanes are being written."""

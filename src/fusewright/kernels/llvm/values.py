@@ -122,6 +122,8 @@ def _level(scope: Scope, node: Value, guard: Guard) -> int:
     if isinstance(node, Load):
         if node.buffer in scope.row_locals or node.buffer in scope.written:
             level = max(level, scope.stage_level)
+        if node.buffer in scope.row_locals and scope.block is not None:
+            level = max(level, scope.level_of_symbols({scope.block.symbol}))
         if node.buffer in scope.stored_here:
             level = scope.depth
     return level
