@@ -8,6 +8,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from fusewright.kernels.llvm import plan
+from fusewright.kernels.llvm.tiles import STRIP
 from fusewright.runtime.llvm_engine import cpu_target
 from tests.kernels.llvm.harness import build
 from tests.threads import with_threads
@@ -215,9 +217,16 @@ def test_what_two_loops_share_stands_before_the_test_of_either(width: str) -> No
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize(("rows", "columns"), [(1, 1), (16, 16), (33, 45), (100, 17), (64, 256)])
+@pytest.mark.parametrize(("rows", "columns"), [(1, 1), (16, 16), (33, 45), (96, 300), (64, 256)])
 @pytest.mark.parametrize("dtype", ["f32", "f64", "i64", "bf16", "bool"])
-def test_transposed_read(rows: int, columns: int, dtype: str, width: str) -> None:
+def test_transposed_read(
+    rows: int, columns: int, dtype: str, width: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whole tiles and parts, in one strip of columns or several, which here are large enough to ask
+    for memory ahead.
+    """
+    is_large = columns > STRIP
+    monkeypatch.setattr(plan, "WALKED_ELEMENTS", 0 if is_large else 1 << 40)
     text = f"""group turn [i0<{columns}, i1<{rows}]
   read x: {dtype}[{rows}, {columns}]
   write y: {dtype}[{columns}, {rows}]
@@ -228,8 +237,10 @@ def test_transposed_read(rows: int, columns: int, dtype: str, width: str) -> Non
     names = {"f32": "float32", "f64": "float64", "i64": "int64", "bf16": "bfloat16", "bool": "bool"}
     x = (torch.randn(rows, columns) * 3).to(getattr(torch, names[dtype]))
     y = torch.zeros(columns, rows, dtype=x.dtype)
-    build(text, cpu_target(width))({"x": x, "y": y})
+    kernel = build(text, cpu_target(width))
+    kernel({"x": x, "y": y})
     assert torch.equal(y, x.t())
+    assert ("prefetch" in kernel.source) == (is_large and width != "scalar")
 
 
 def test_constants_that_read_alike_have_types_of_their_own() -> None:

@@ -24,7 +24,7 @@ from fusewright.ir.group import (
     Stage,
     Store,
 )
-from fusewright.ir.index import Index, LoopSymbol, SizeSymbol, Symbol, integer
+from fusewright.ir.index import Index, LoopSymbol, SizeSymbol, Symbol, integer, known_multiple
 from fusewright.ir.raising import early_checks
 from fusewright.kernels.analysis import Dependences, loaded_in, stage_values, stored_in
 from fusewright.kernels.llvm import indexing, memory
@@ -39,7 +39,7 @@ from fusewright.kernels.llvm.scans import Carry
 from fusewright.kernels.llvm.scatter import accumulate, check_early
 from fusewright.kernels.llvm.scope import LaneBlock, Scope, load_arguments
 from fusewright.kernels.llvm.storage import MEMORY, REGISTER
-from fusewright.kernels.llvm.tiles import call_transpose, transposed_loads
+from fusewright.kernels.llvm.tiles import STRIP, call_transpose, strips, transposed_loads
 from fusewright.kernels.llvm.values import evaluate
 from fusewright.records import field, record
 from fusewright.runtime.llvm_engine import CpuTarget
@@ -168,41 +168,45 @@ class GroupWriter:
         self.scope.block = None
 
     def _tiled(self, lane: LoopSymbol, tile: LoopSymbol) -> None:
-        """The loop over `tile`, by squares of lanes x lanes where whole ones fit, then one by
-        one."""
-        scope = self.scope
-        lanes = scope.lane_count
-        stop = indexing.scalar(scope, tile.extent)
-        whole = scope.integer(0)
-        count = tile.extent
+        """A strip of the loop over `tile`, by squares of lanes x lanes where whole ones fit, then
+        one by one."""
+        scope, b = self.scope, self.scope.b
+        first = indexing.scalar(scope, strips(tile).index * STRIP)
+        with scope.at(first.level):
+            stop = first + STRIP
+            if tile.extent % STRIP != 0:
+                stop = b.intrinsic("smin", stop, indexing.scalar(scope, tile.extent))
+        whole = first
+        is_whole = known_multiple(tile.extent, scope.lane_count)
         if scope.lanes is not None and scope.lanes.mask is None:
-            if count.is_constant:
-                whole = scope.integer(int(count) // lanes * lanes)
-            else:
-                with scope.at(stop.level):
-                    whole = stop & -lanes
-            self._whole_tiles(lane, tile, whole)
-        if whole.text == stop.text:
+            with scope.at(stop.level):
+                whole = stop if is_whole else first + ((stop - first) & -scope.lane_count)
+            self._whole_tiles(lane, tile, first, whole, runs=is_whole)
+        if whole is stop:
             return
         with scope.loop((tile,), whole, stop, 1, runs=False):
             self.write_stages()
 
-    def _whole_tiles(self, lane: LoopSymbol, tile: LoopSymbol, whole: Register) -> None:
+    def _whole_tiles(
+        self, lane: LoopSymbol, tile: LoopSymbol, start: Register, stop: Register, *, runs: bool
+    ) -> None:
+        """Tiles from `start` to `stop`. `runs`: there is at least one."""
         scope, b = self.scope, self.scope.b
         lanes = scope.lane_count
         loads = transposed_loads(self.group, lane, tile)
         kinds = {id(load): VectorType(MEMORY[load.dtype], lanes) for load in loads}
         slots = {id(load): scope.slot(str(kinds[id(load)]), lanes) for load in loads}
+        sources: list[tuple[Register, Register, str]] = []
         corner = LoopSymbol("corner", tile.extent)
-        with scope.loop((corner,), scope.integer(0), whole, lanes, runs=False) as first:
+        with scope.loop((corner,), start, stop, lanes, runs=runs) as first:
             for load in loads:
                 index = load.index.substitute({tile: corner.index})
                 source = indexing.address(scope, load.buffer, index, load.dtype)
-                step = load.index.stride(lane)
-                assert step is not None
-                call_transpose(
-                    b, source, indexing.scalar(scope, step), slots[id(load)], kinds[id(load)]
-                )
+                stride = load.index.stride(lane)
+                assert stride is not None
+                step = indexing.scalar(scope, stride)
+                call_transpose(b, source, step, slots[id(load)], kinds[id(load)])
+                sources.append((source, step, MEMORY[load.dtype]))
             end = first + lanes
             with scope.loop((tile,), first, end, 1, runs=True) as current:
                 row = current - first
@@ -212,8 +216,30 @@ class GroupWriter:
                         VectorType("ptr"),
                         f"getelementptr {kind}, ptr {slots[id(load)].text}, i64 {row.text}",
                     )
+                if self.plan.asks_ahead:
+                    self._ask_ahead(sources, row + lanes)
                 self.write_stages()
                 scope.tiles.clear()
+
+    def _ask_ahead(self, sources: Sequence[tuple[Register, Register, str]], row: Register) -> None:
+        """Ask for a row of what the next tile along the lanes is made of, and for the memory behind
+        what is stored now. `sources`: start of a tile, step from row to row, LLVM's type. Rows a
+        power of two apart push each other out of the first cache, so that they come to the second.
+        """
+        scope, b = self.scope, self.scope.b
+        for source, step, element in sources:
+            offset = row * step
+            place = b.emit(
+                VectorType("ptr"), f"getelementptr {element}, ptr {source.text}, i64 {offset.text}"
+            )
+            memory.prefetch(b, place, 0, 1, cache=2)
+        for stage in self.group.stages:
+            for action in stage.actions:
+                assert isinstance(action, Store), "a group of tiles only stores"
+                dtype = self.dtypes[action.buffer]
+                place = indexing.address(scope, action.buffer, action.index, dtype)
+                stored = scope.lane_count * dtype.bytes
+                memory.prefetch(b, place, max(stored, memory.CACHE_LINE), stored, writes=True)
 
     # -- stages -------------------------------------------------------------------------------
 

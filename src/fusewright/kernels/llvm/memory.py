@@ -98,11 +98,22 @@ def _prefetch_steps_ahead(scope: Scope, index: Index, pointer: Register, dtype: 
         prefetch(scope.b, pointer, ahead, scope.lane_count * dtype.bytes)
 
 
-def prefetch(b: IRBuilder, pointer: Register, start: int, count: int) -> None:
-    """Ask for `count` bytes from `start` behind a pointer: there is no harm where none are."""
+def prefetch(
+    b: IRBuilder,
+    pointer: Register,
+    start: int,
+    count: int,
+    *,
+    cache: int = 1,
+    writes: bool = False,
+) -> None:
+    """Ask for `count` bytes from `start` behind a pointer: there is no harm where none are. They
+    come to the first cache, the second, …, and may be written to at once where one `writes`.
+    """
     for place in range(start, start + count, CACHE_LINE):
         line = b.emit(POINTER, f"getelementptr i8, ptr {pointer.text}, i64 {place}")
-        b.line(f"call void @llvm.prefetch.p0(ptr {line.text}, i32 0, i32 3, i32 1)")
+        how = f"i32 {int(writes)}, i32 {4 - cache}, i32 1"
+        b.line(f"call void @llvm.prefetch.p0(ptr {line.text}, {how})")
 
 
 def _masked_load(

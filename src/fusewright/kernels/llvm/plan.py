@@ -24,7 +24,7 @@ from fusewright.ir.index import Index, LoopSymbol, integer
 from fusewright.ir.limits import FEW_ROWS_OF_CPU, HELD_ROWS, WALKED_ELEMENTS, WALKED_LANES
 from fusewright.kernels import analysis
 from fusewright.kernels.analysis import Dependences, Traits, extent_hint, points
-from fusewright.kernels.llvm.tiles import choose_tile
+from fusewright.kernels.llvm.tiles import STRIP, choose_tile, strips
 from fusewright.records import field, record
 from fusewright.runtime.llvm_engine import CpuTarget
 
@@ -80,11 +80,18 @@ class KernelPlan:
     """One for each stage."""
 
     tile: LoopSymbol | None = None
-    """An outer loop taken in tiles against the lanes, because some loads run along it."""
+    """An outer loop taken in tiles against the lanes, because some loads run along it; a unit of
+    work has one of its strips.
+    """
+
+    asks_ahead: bool = False
+    """Whether tiles ask for the memory of those that follow, since the caches of one core do not
+    hold it.
+    """
 
     points: tuple[LoopSymbol, ...]
-    """Outer loops that are neither, and not walked over: a unit of work is one point of them (and
-    one block).
+    """Outer loops that are neither, and not walked over, and the strips of `tile`: a unit of work
+    is one point of them (and one block).
     """
 
     block: Index = field(default_factory=lambda: integer(1))
@@ -172,9 +179,11 @@ def _outer_plan(
 ) -> KernelPlan:
     wide = lanes * _outer_unroll(group, traits, outer, lanes)
     tile = choose_tile(group, outer) if lanes > 1 else None
+    elements = prod(extent_hint(symbol) for symbol in group.outer)
     loops = tuple(symbol for symbol in group.outer if symbol not in (outer, tile))
     if tile is not None:
-        cost *= extent_hint(tile)
+        cost *= min(STRIP, extent_hint(tile))
+        loops = (*loops, strips(tile))
     whole = outer.extent
     by_rows = tile is None and lanes > 1 and walks_rows(group, traits, outer)
     block = _walked_block(outer, loops, wide) if by_rows else _block(outer, loops, cost, wide)
@@ -186,6 +195,7 @@ def _outer_plan(
         wide=wide,
         inner=(InnerPlan(None, 1),) * len(group.stages),
         tile=tile,
+        asks_ahead=tile is not None and elements >= WALKED_ELEMENTS,
         points=loops,
         block=block,
         blocks=blocks,

@@ -2,13 +2,16 @@
 
 A group that stores along one loop and loads along another (`y[768*i0 + i1] = x[768*i1 + i0]`) would
 gather one element from each of sixteen cache lines. Instead a tile of lanes x lanes elements is
-loaded by rows, turned by shuffles, kept in the function's frame, and read by columns:
+loaded by rows, turned by shuffles, kept in the function's frame, and read by columns. So that few
+pages are written to at a time, and each of them from its beginning to its end, tiles go along the
+lanes in strips:
 
 ```
-for i1 by 16                      lanes
-  for i0 by 16                    tile
-    transpose x[768*i1 + i0]      16 loads, 64 shuffles
-    for i0 in the tile            stages, reading rows of the turned tile
+for strips of i0                  units of work
+  for i1 by 16                    lanes
+    for i0 by 16                  tile
+      transpose x[768*i1 + i0]    16 loads, 64 shuffles
+      for i0 in the tile          stages, reading rows of the turned tile
 ```
 """
 
@@ -22,6 +25,16 @@ from fusewright.ir.value import Load, Masked, postorder
 from fusewright.kernels import analysis
 from fusewright.kernels.llvm.builder import IRBuilder, Register, VectorType
 from fusewright.kernels.llvm.mathematics.registry import GENERATORS, Definition
+
+STRIP = 128
+"""Turns of a loop in a strip of tiles: a few of the widest vectors, so that what is asked for ahead
+is there until the strip's next tiles.
+"""
+
+
+def strips(tile: LoopSymbol) -> LoopSymbol:
+    """The loop over the strips that a loop is taken in."""
+    return LoopSymbol("strip", (tile.extent + (STRIP - 1)) // STRIP)
 
 
 def transposed_loads(group: Group, lane: LoopSymbol, tile: LoopSymbol) -> tuple[Load, ...]:
