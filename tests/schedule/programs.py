@@ -42,6 +42,9 @@ class Builder:
 
     statements: list[Statement] = field(default_factory=list)
     sizes: tuple[SizeFact, ...] = ()
+    joined: int = 0
+    """How many of a hundred values are two halves along a loop."""
+
     count: int = 0
 
     def pick(self, options):
@@ -102,6 +105,8 @@ class Builder:
 
     def value(self, loops: tuple[Symbol, ...], depth: int = 0) -> Value:
         make = self.expressions
+        if depth < 2 and loops and self.joined and self.chance(self.joined):
+            return self.halves(loops, depth)
         roll = self.draw(st.integers(0, 99))
         if depth > 2 or roll < 30:
             return self.load(loops)
@@ -117,6 +122,14 @@ class Builder:
         return make.apply(
             self.pick(BINARY), self.value(loops, depth + 1), self.value(loops, depth + 1)
         )
+
+    def halves(self, loops: tuple[Symbol, ...], depth: int) -> Value:
+        """A value up to the middle of a loop, and another one from there on."""
+        make, loop = self.expressions, self.pick(loops)
+        place, middle = make.index(loop), make.index(loop.extent // 2)
+        first = make.masked(make.apply("lt", place, middle), self.value(loops, depth + 1), 0)
+        second = make.masked(make.apply("ge", place, middle), self.value(loops, depth + 1), 0)
+        return make.apply("where", make.apply("lt", place, middle), first, second)
 
     # Statements -----------------------------------------------------------------------------------
 
@@ -237,11 +250,11 @@ class Builder:
 
 
 @st.composite
-def programs(draw: st.DrawFn, symbolic: bool = False) -> Program:
+def programs(draw: st.DrawFn, symbolic: bool = False, joined: int = 0) -> Program:
     """A program with one to four inputs and up to ten statements; with sizes s0 = 6, s1 = 4 when
-    symbolic.
+    symbolic. `joined`: how many of a hundred values are halves, one behind the other.
     """
-    builder = Builder(draw)
+    builder = Builder(draw, joined=joined)
     if symbolic:
         s0, s1 = size_symbol("s0"), size_symbol("s1", multiple=2)
         builder.sizes = (SizeFact(s0, 6), SizeFact(s1, 4))

@@ -7,6 +7,7 @@ from collections import Counter
 
 import pytest
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from fusewright.context import CompileContext
 from fusewright.ir.group import Group, Schedule
@@ -15,7 +16,8 @@ from fusewright.ir.parse import parse_program
 from fusewright.ir.program import CopyBack, Program
 from fusewright.ir.text import print_schedule
 from fusewright.ir.verify import verify_schedule
-from fusewright.schedule import schedule, split
+from fusewright.schedule import parts, schedule, split
+from fusewright.schedule.nest import Nest
 from tests.schedule.evaluate import Evaluator
 from tests.schedule.programs import inputs_of, programs
 
@@ -88,6 +90,34 @@ def test_random_programs_for_a_gpu(symbolic: bool, monkeypatch: pytest.MonkeyPat
 
     check()
     assert cut["all"] > 20
+
+
+PARTS = Limits(does_parts_at_once=True, held_row=12, parallel_points=2)
+
+
+def test_random_programs_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loops are cut where masks divide them, inside and outside of reductions; what takes over
+    memory does so element by element.
+    """
+    monkeypatch.setattr(parts, "SHORTEST_RUN", 1)
+    counts = Counter[str]()
+    apart = parts.apart
+
+    def counted(nest: Nest, cut: parts.Cut) -> Nest:
+        counts["outer" if cut.loop in nest.outer else "inner"] += 1
+        return apart(nest, cut)
+
+    monkeypatch.setattr(parts, "apart", counted)
+
+    @given(st.booleans().flatmap(lambda symbolic: programs(symbolic=symbolic, joined=30)))
+    @settings(relaxed, max_examples=60)
+    def check(program: Program) -> None:
+        planned = schedule(program, CompileContext(), lambda device: PARTS)
+        verify_schedule(planned)
+        assert_equivalent(program, planned)
+
+    check()
+    assert min(counts["outer"], counts["inner"]) > 5
 
 
 @pytest.mark.parametrize("split_from", [1, 1 << 15])

@@ -72,20 +72,22 @@ def mask_conditions(mask: Value) -> Conditions:
         case Apply(operation="bitwise_and", arguments=(left, right)):
             return mask_conditions(left) | mask_conditions(right)
         case Apply(operation="bitwise_not", arguments=(Apply() as inner,)):
-            return frozenset(relation.negation() for relation in _comparison(inner))
+            relation = compared_indices(inner)
+            return ALWAYS if relation is None else frozenset({relation.negation()})
         case Apply():
-            return _comparison(mask)
+            relation = compared_indices(mask)
+            return ALWAYS if relation is None else frozenset({relation})
         case _:
             return ALWAYS
 
 
-def _comparison(value: Apply) -> Conditions:
-    """The conditions that a comparison of two indices states."""
+def compared_indices(value: Apply) -> Relation | None:
+    """The relation that a comparison of two indices states; None where it is something else."""
     relation = COMPARISONS.get(value.operation)
     if relation is None:
-        return ALWAYS
+        return None
     left, right = map(_as_index, value.arguments)
-    return ALWAYS if left is None or right is None else frozenset({relation(left, right)})
+    return None if left is None or right is None else relation(left, right)
 
 
 def _as_index(value: Value) -> Index | None:

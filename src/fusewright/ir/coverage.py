@@ -6,6 +6,10 @@ dimensions of one element are left out and those that lie one behind the other a
 
     store x[384*i0 + i1], i0<4, i1<384     1 × 1536       f32[4, 16, 24], contiguous     1 × 1536
 
+Stores at an equal distance from each other, one behind the other, are a dimension more:
+
+    stores y[128*i0 + i1], y[128*i0 + i1 + 64], i0<4, i1<64     4 × 2 × 64
+
 Where that does not decide, counting may: a store over fewer points than there are elements leaves
 some of them unwritten.
 """
@@ -14,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from enum import Enum, auto
+from itertools import pairwise
 
 from fusewright.ir.index import Index, LoopSymbol, integer, product
 from fusewright.ir.program import Layout
@@ -55,8 +60,7 @@ def judge_coverage(stores: Sequence[Index], layout: Layout) -> Coverage:
     if count == 0:
         return Coverage.WHOLE
     joined = _joined(wanted)
-    for index in stores:
-        dimensions, first = _dimensions(index)
+    for dimensions, first in (*map(_dimensions, stores), _together(stores)):
         if dimensions is not None and first == layout.offset and _joined(dimensions) == joined:
             return Coverage.WHOLE
     points = integer(0)
@@ -81,6 +85,19 @@ def _dimensions(index: Index) -> tuple[list[Dimension] | None, Index]:
             return None, index
         dimensions.append(Dimension(stride, symbol.extent))
     return dimensions, index.substitute({symbol: integer(0) for symbol in loops_in(index)})
+
+
+def _together(stores: Sequence[Index]) -> tuple[list[Dimension] | None, Index]:
+    """The dimensions that several stores have together, and their first element; None where they
+    are not alike, or lie at different distances.
+    """
+    (dimensions, first), *others = map(_dimensions, stores)
+    places = [first, *(place for _, place in others)]
+    steps = {after - before for before, after in pairwise(places)}
+    alike = dimensions is not None and all(other == dimensions for other, _ in others)
+    if dimensions is None or not alike or len(steps) != 1:
+        return None, first
+    return [*dimensions, Dimension(steps.pop(), integer(len(places)))], first
 
 
 def _joined(dimensions: Iterable[Dimension]) -> frozenset[Dimension]:

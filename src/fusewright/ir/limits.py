@@ -193,6 +193,11 @@ class Limits:
     batches_launches: bool = False
     """Whether launches that differ in their tensors and sizes alone become one in the end."""
 
+    does_parts_at_once: bool = False
+    """Whether a point does an element of each of a few equal parts of a loop, where conditions tell
+    the parts apart: elsewhere they are computed for all of them, and one is taken.
+    """
+
     loads_first: bool = False
     """Whether kernels load all that a stage loads before they store what it stores."""
 

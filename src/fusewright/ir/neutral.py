@@ -1,4 +1,6 @@
-"""Neutral elements of reductions: those that change no result."""
+"""Reductions by their operation of two values: what it is, and its neutral element, which changes
+no result.
+"""
 
 from __future__ import annotations
 
@@ -39,3 +41,14 @@ NEUTRAL_ELEMENTS: Final[Mapping[str, Callable[[DType], Number]]] = {
     "min": _highest,
 }
 """By kind of reduction; those that are not here have none."""
+
+COMBINATIONS: Final[Mapping[str, str]] = {
+    "sum": "add",
+    "prod": "mul",
+    "any": "bitwise_or",
+    "all": "bitwise_and",
+    "xor": "bitwise_xor",
+    "max": "maximum",
+    "min": "minimum",
+}
+"""The operations that put results of parts together, by the same."""

@@ -147,16 +147,39 @@ class Expressions:
 
     def apply(self, operation: str, *arguments: Value) -> Value:
         """An operation on arguments of one type; `where` takes a bool first. Wrong types are an
-        error here.
+        error here. What a constant bool decides is folded.
         """
         key = ("apply", operation, *map(id, arguments))
         node = self._known.get(key)
         if node is not None:
             return node
         dtype = result_type(operation, tuple(argument.dtype for argument in arguments))
+        decided = self._decided(operation, arguments)
+        if decided is not None:
+            return decided
         return self._intern(
             key, lambda: Apply(operation=operation, arguments=arguments, dtype=dtype)
         )
+
+    def _decided(self, operation: str, arguments: tuple[Value, ...]) -> Value | None:
+        """The value of an operation that a constant bool among its arguments decides, or None."""
+        if arguments[0].dtype is not DType.BOOL:
+            return None
+        match operation, arguments:
+            case "where", (Constant(value=holds), value, otherwise):
+                return value if holds else otherwise
+            case "bitwise_not", (Constant(value=holds),):
+                return self.constant(not holds, DType.BOOL)
+            case "bitwise_and", (Constant(value=True), other) | (other, Constant(value=True)):
+                return other
+            case "bitwise_or", (Constant(value=False), other) | (other, Constant(value=False)):
+                return other
+            case (
+                ("bitwise_and" | "bitwise_or"),
+                (Constant() as known, _) | (_, Constant() as known),
+            ):
+                return known
+        return None
 
     def cast(self, argument: Value, dtype: DType) -> Value:
         if argument.dtype == dtype:
@@ -246,13 +269,19 @@ class Expressions:
         value: Value,
         replacements: Mapping[Symbol, Index],
         replace_load: Callable[[Load], Value | None],
+        decide: Callable[[Apply], bool | None] = lambda comparison: None,
     ) -> Value:
         """Replace symbols, then each load for which `replace_load` (given the new load) returns a
-        value.
+        value, and each operation that gives a bool, for which `decide` (given the new one) knows
+        it.
         """
         done: dict[int, Value] = {}
         for node in postorder((value,)):
-            done[id(node)] = self._rewrite_node(node, done, replacements, replace_load)
+            new = self._rewrite_node(node, done, replacements, replace_load)
+            if isinstance(new, Apply) and new.dtype is DType.BOOL:
+                known = decide(new)
+                new = new if known is None else self.constant(known, DType.BOOL)
+            done[id(node)] = new
         return done[id(value)]
 
     def _rewrite_node(

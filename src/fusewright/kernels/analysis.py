@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from typing import Final
@@ -242,6 +243,19 @@ def rows_of(group: Group, hints: SizeHints = NO_HINTS) -> tuple[int, int]:
     """
     rows = prod(extent_hint(symbol, hints) for symbol in group.outer)
     return rows, max(points(stage, hints) for stage in group.stages)
+
+
+def elements_at_once(group: Group) -> int:
+    """The most elements of one buffer that a point of a stage writes: more than one where it does
+    several parts at once.
+    """
+    writes = (
+        action.buffer
+        for stage in group.stages
+        for action in stage.actions
+        if not isinstance(action, Reduce)
+    )
+    return max(Counter(writes).values(), default=1)
 
 
 def points(stage: Stage, hints: SizeHints = NO_HINTS) -> int:

@@ -22,7 +22,8 @@ readers with each other, so their number grows with the program and not with its
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import groupby
 
 from fusewright.ir.index import LoopSymbol, extent
 from fusewright.ir.limits import WALKED_ELEMENTS
@@ -86,13 +87,14 @@ class Graph:
             return Graph._of_statements(steps, kept, analysis)
         single = list(steps)
         for nest in fused:
-            for piece in nest.pieces:
-                single[piece.position] = replace(nest, pieces=(piece,))
+            for position, pieces in groupby(nest.pieces, lambda piece: piece.position):
+                single[position] = replace(nest, pieces=tuple(pieces))
         graph = Graph._of_statements(single, kept, analysis)
         for nest in fused:
-            first, *others = (piece.position for piece in nest.pieces)
-            for count, position in enumerate(others, start=2):
-                join(graph, first, position, nest.outer, nest.pieces[:count])
+            first, *others = dict.fromkeys(piece.position for piece in nest.pieces)
+            for position in others:
+                pieces = tuple(piece for piece in nest.pieces if piece.position <= position)
+                join(graph, first, position, nest.outer, pieces)
         return graph
 
     @staticmethod
@@ -116,12 +118,16 @@ class Graph:
         return step if isinstance(step, Nest) else None
 
 
-def fuse(graph: Graph) -> None:
-    """Fuse pairs until none is left that saves bytes and may be fused. Changes `graph` in place."""
+def fuse(graph: Graph, changed: Collection[int] | None = None) -> None:
+    """Fuse pairs until none is left that saves bytes and may be fused. Changes `graph` in place.
+    `changed`: the only steps that are looked at, beside their partners; by default all.
+    """
     queue: list[Candidate] = []
     version = [0] * len(graph.steps)
-    for step in range(len(graph.steps)):
-        _push(queue, graph, step, (other for other in partners(graph, step) if other > step))
+    steps = range(len(graph.steps)) if changed is None else changed
+    for step in steps:
+        others = (other for other in partners(graph, step) if other > step or other not in steps)
+        _push(queue, graph, step, others)
     refused: set[tuple[int, int, int, int]] = set()
     while queue:
         _, _, first, second = heapq.heappop(queue)
@@ -217,6 +223,8 @@ def _try(graph: Graph, first: int, second: int) -> Alignment | str:
     assert left is not None and right is not None
     shared = [name for name in left.written if name in right.loaded]
     depends = bool(shared)
+    if any(piece.kind == "gather" for piece in (*left.pieces, *right.pieces)):
+        return "a stripe of rows stays by itself"
     if not left.analysis.stored_products.isdisjoint(shared):
         return "its matrix product stores what it reads"
     if right.is_product:
@@ -300,12 +308,11 @@ def _shared_accesses(left: Nest, right: Nest) -> list[tuple[Place, Place]]:
 
 
 def _places(nest: Nest, name: str) -> Sequence[Place]:
-    """The places where a nest writes or loads a buffer: the write, and the first load at each
+    """The places where a nest writes or loads a buffer: the writes, and the first load at each
     index.
     """
-    written = nest.written.get(name)
     loads = {access.index: (piece, access) for piece, access in reversed(nest.loaded.get(name, ()))}
-    return (*((written,) if written else ()), *loads.values())
+    return (*nest.written.get(name, ()), *loads.values())
 
 
 def _misses(left: Nest, right: Nest, alignment: Alignment) -> str | None:
@@ -315,10 +322,12 @@ def _misses(left: Nest, right: Nest, alignment: Alignment) -> str | None:
     left_renaming = alignment.left_side.renaming()
     right_renaming = alignment.right_side.renaming()
     substitute = left.analysis.substitute
-    for name, (_, write) in left.written.items():
-        stored_at = substitute(write.index, left_renaming)
-        for _, load in right.loaded.get(name, ()):
-            if not load.is_affine or substitute(load.index, right_renaming) != stored_at:
+    for name, places in left.written.items():
+        if name not in right.loaded:
+            continue
+        stored_at = {substitute(write.index, left_renaming) for _, write in places}
+        for _, load in right.loaded[name]:
+            if not load.is_affine or substitute(load.index, right_renaming) not in stored_at:
                 return f"{name} is read at {load.index}, not where its point writes it"
     return None
 

@@ -127,10 +127,10 @@ def possible_reuses(group: Group, analysis: Analysis) -> tuple[tuple[str, str], 
     """Pairs (written, read) of equal span in which every element is read only by the point that
     then writes it.
 
-    Each loaded index must be the stored one, and no load may come in a later stage or action than
-    the store.
+    Each loaded index must be a stored one, and no load may come in a later stage or action than the
+    store there.
     """
-    stores = _single_stores(group.stages)
+    stores = _stores(group.stages)
     loads_first = analysis.limits_of(group.device).loads_first
     loads = _loads(group.stages, analysis, loads_first=loads_first)
     written_names = {buffer.name for buffer in group.writes}
@@ -138,11 +138,11 @@ def possible_reuses(group: Group, analysis: Analysis) -> tuple[tuple[str, str], 
     for written in group.writes:
         if written.name not in stores or written.name in loads:
             continue
-        index, place = stores[written.name]
+        own = stores[written.name]
         for read in group.reads:
             if read.name in written_names or not _same_memory(read.layout, written.layout):
                 continue
-            if all(at == index and when <= place for at, when in loads.get(read.name, ())):
+            if all(at in own and when <= own[at] for at, when in loads.get(read.name, ())):
                 pairs.append((written.name, read.name))
     return tuple(pairs)
 
@@ -157,12 +157,13 @@ Moment = tuple[int, int]
 """Stage and action."""
 
 
-def _single_stores(stages: Sequence[Stage]) -> dict[str, tuple[Index, Moment]]:
-    stores: dict[str, tuple[Index, Moment]] = {}
+def _stores(stages: Sequence[Stage]) -> dict[str, dict[Index, Moment]]:
+    """By buffer, the elements that a point stores, with their times."""
+    stores: dict[str, dict[Index, Moment]] = {}
     for k, stage in enumerate(stages):
         for j, action in enumerate(stage.actions):
             if isinstance(action, Store | ScanStore):
-                stores[action.buffer] = (action.index, (k, j))
+                stores.setdefault(action.buffer, {})[action.index] = (k, j)
     return stores
 
 

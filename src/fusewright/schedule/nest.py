@@ -85,7 +85,9 @@ class Piece:
     """The buffer whose memory a scatter takes over."""
 
     position: int
-    """The position of its statement in the program; pieces keep this order among themselves."""
+    """The position of its statement in the program; pieces keep this order among themselves.
+    Several pieces of one statement write parts of its buffer.
+    """
 
     @property
     def is_store(self) -> bool:
@@ -149,9 +151,15 @@ class Nest:
         return self.analysis.buffers[self.pieces[0].writes[0].buffer].layout.device
 
     @cached_property
-    def written(self) -> dict[str, tuple[Piece, Access]]:
-        """Each buffer that the nest writes, with where."""
-        return {write.buffer: (p, write) for p in self.pieces for write in p.writes}
+    def written(self) -> dict[str, tuple[tuple[Piece, Access], ...]]:
+        """Each buffer that the nest writes, with every place that does: one, or one for each of the
+        parts of a buffer that its points write at once (`parts`).
+        """
+        accesses: dict[str, list[tuple[Piece, Access]]] = {}
+        for piece in self.pieces:
+            for write in piece.writes:
+                accesses.setdefault(write.buffer, []).append((piece, write))
+        return {name: tuple(places) for name, places in accesses.items()}
 
     @cached_property
     def loaded(self) -> dict[str, tuple[tuple[Piece, Access], ...]]:

@@ -25,6 +25,7 @@ from fusewright.schedule.moments import deviations_at_once
 from fusewright.schedule.names import group_name
 from fusewright.schedule.nest import Nest, Step, nest_of
 from fusewright.schedule.order import order_steps, sums_last
+from fusewright.schedule.parts import parts_at_once
 from fusewright.schedule.products import products_as_loops
 from fusewright.schedule.simplify import simplify
 from fusewright.schedule.split import split_reductions
@@ -59,6 +60,7 @@ GRAPH_PASSES: Final = (
     Pass("simplify", simplify_nests),
     Pass("batch", batch),
     Pass("stripes", stripes),
+    Pass("parts", parts_at_once),
 )
 """Passes that join and change the steps of a graph in place: `run(graph)`."""
 

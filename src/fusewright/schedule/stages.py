@@ -112,7 +112,10 @@ class _Placement:
         self.analysis = nest.analysis
         self.device = nest.device
         self.leaves_memory = leaves_memory
-        self.by_buffer: dict[str, Placed] = {}
+        self.by_element: dict[tuple[str, Index], Placed] = {}
+        """By buffer and element: what the nest writes, it loads where a point wrote it."""
+
+        self.taken: set[str] = set()
         self.bytes_of_rows = 0
 
     def run(self) -> list[Placed]:
@@ -126,12 +129,12 @@ class _Placement:
                 new.locals = [self._local(w.buffer) for w in piece.writes]
             placed.append(new)
             for write in piece.writes:
-                self.by_buffer[write.buffer] = new
+                self.by_element[write.buffer, write.index] = new
         return placed
 
     def _replacement(self, piece: Piece, level: int, load: Load) -> Value | None:
         """The value that replaces a load of a buffer that this nest writes; None keeps the load."""
-        source = self.by_buffer.get(load.buffer)
+        source = self.by_element.get((load.buffer, load.index))
         if source is None:
             return None
         if source.piece.is_reduction:
@@ -142,8 +145,9 @@ class _Placement:
         if source.piece.inner:
             if source.piece.is_store and self._is_cheap(source):
                 return source.value
-            if source.local is None and not source.in_memory:
-                source.in_memory = not self._takes_row(source.piece.inner, load)
+            is_new = source.local is None and not source.in_memory
+            if is_new and not self._takes_row(source.piece.inner, load):
+                self._keep_in_memory(load.buffer)
             if source.in_memory:
                 return None
         if source.local is None:
@@ -171,8 +175,20 @@ class _Placement:
         self.bytes_of_rows += size.upper
         return True
 
+    def _keep_in_memory(self, buffer: str) -> None:
+        """A buffer that is in memory is there with all its parts."""
+        for (name, _), placed in self.by_element.items():
+            if name == buffer:
+                placed.in_memory = True
+
     def _local(self, buffer: str, size: tuple[Index, ...] = ()) -> Local:
+        """A local for what a piece writes of a buffer; the parts of one have numbers."""
         name = self.analysis.free_name(f"{buffer}_local")
+        part = 0
+        while name in self.taken:
+            part += 1
+            name = self.analysis.free_name(f"{buffer}_part{part}_local")
+        self.taken.add(name)
         return Local(name=name, dtype=self.analysis.buffers[buffer].layout.dtype, size=size)
 
     def _read(self, local: Local, index: Index) -> Value:
@@ -183,12 +199,17 @@ def _levels(nest: Nest) -> list[int]:
     """The level of each piece: the first at which all results that it wants are there, but for
     reductions that are put off.
     """
-    own = {write.buffer: n for n, piece in enumerate(nest.pieces) for write in piece.writes}
-    loaded = [{load.buffer for load in piece.loads(nest.analysis)} for piece in nest.pieces]
+    own = {
+        (write.buffer, write.index): number
+        for number, piece in enumerate(nest.pieces)
+        for write in piece.writes
+    }
+    elements = [{(load.buffer, load.index) for load in p.loads(nest.analysis)} for p in nest.pieces]
+    loaded = [{buffer for buffer, _ in own_elements} for own_elements in elements]
     levels: list[int] = []
     wanted_by: dict[int, list[int]] = {}
     for number, piece in enumerate(nest.pieces):
-        sources = {own[name] for name in loaded[number] if own.get(name, number) < number}
+        sources = {own[place] for place in elements[number] if own.get(place, number) < number}
         for source in sources:
             wanted_by.setdefault(source, []).append(number)
         levels.append(max((_behind(nest, levels, n, piece) for n in sources), default=0))

@@ -120,8 +120,7 @@ def _columns(nest: Nest, rows: _Rows) -> _Columns | None:
         return None
     for name, places in nest.loaded.items():
         at = [access.index for _, access in rows.nest.loaded.get(name, ())]
-        if name in rows.nest.written:
-            at.append(rows.nest.written[name][1].index)
+        at += [write.index for _, write in rows.nest.written.get(name, ())]
         if rows.outer.index * rows.inner.extent + rows.inner.index not in at:
             continue
         for piece, access in places:
@@ -203,8 +202,9 @@ def _may_join(graph: Graph, place: int, other: int, rows: Nest, columns: _Column
     if graph.dependencies.must_precede(other, place):
         return False
     loads = [load for piece in columns.pieces for load in piece.loads(graph.analysis)]
-    for name, (_, write) in rows.written.items():
-        if any(load.buffer == name and load.index != write.index for load in loads):
+    for name, places in rows.written.items():
+        stored_at = {write.index for _, write in places}
+        if any(load.buffer == name and load.index not in stored_at for load in loads):
             return False
     gathered = {write.buffer for piece in columns.pieces for write in piece.writes}
     return not gathered & rows.loaded.keys()

@@ -1,7 +1,8 @@
 """The legality of steps between passes. Invariants, each checked here:
 
-1.  A piece writes what one statement of the program defines, and no other piece does; the pieces
-    of a nest stand in the order of their statements.
+1.  A piece writes what one statement of the program defines, or a part of it: pieces of one
+    statement stand in one nest, and write different elements at each of its points. The pieces of a
+    nest stand in the order of their statements.
 2.  The loops around a piece have extents and different names. All that a nest touches is on one
     device.
 3.  What is loaded is an input, a constant, or made by a step that is left.
@@ -67,7 +68,7 @@ def _missing(step: Step, defined: set[str]) -> str | None:
 def _nest(nest: Nest, program: Program) -> str | None:
     """Invariants 1, 2 and 4."""
     positions = [piece.position for piece in nest.pieces]
-    if positions != sorted(set(positions)):
+    if positions != sorted(positions):
         return "its pieces do not stand in the order of the program"
     for piece in nest.pieces:
         statement = program.statements[piece.position]
@@ -83,15 +84,27 @@ def _nest(nest: Nest, program: Program) -> str | None:
     apart = why_not_on_one_device(
         [buffers[name] for name in nest.written], [buffers[name] for name in nest.loaded]
     )
-    return apart or _own_loads(nest)
+    return apart or _own_writes(nest) or _own_loads(nest)
+
+
+def _own_writes(nest: Nest) -> str | None:
+    """That no element is written twice at a point, as far as indices tell."""
+    for name, places in nest.written.items():
+        indices = [write.index for _, write in places]
+        if len(set(indices)) != len(indices):
+            return f"{name} is written twice at {indices[0]}"
+    return None
 
 
 def _own_loads(nest: Nest) -> str | None:
     """Invariant 4."""
-    for name, (writer, write) in nest.written.items():
+    for name, places in nest.written.items():
+        writers = {write.index: writer for writer, write in places}
         for reader, load in nest.loaded.get(name, ()):
+            writer = writers.get(load.index)
+            if writer is None:
+                written = ", ".join(map(str, writers))
+                return f"{name} is written at {written} and read at {load.index}"
             if reader.position <= writer.position:
                 return f"{name} is read before it is written"
-            if load.index != write.index:
-                return f"{name} is written at {write.index} and read at {load.index}"
     return None

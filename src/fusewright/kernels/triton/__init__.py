@@ -71,6 +71,7 @@ LIMITS = Limits(
     adds_atomically=True,
     most_buffers=MOST_ARGUMENTS,
     batches_launches=True,
+    does_parts_at_once=True,
     loads_first=True,
     holds_rows=holds_rows,
 )

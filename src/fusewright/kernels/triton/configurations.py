@@ -8,6 +8,7 @@ from typing import Final
 
 from fusewright.ir.group import Group
 from fusewright.ir.kernel import STAGES
+from fusewright.kernels.analysis import elements_at_once
 from fusewright.kernels.triton.products import product_configurations, product_of
 from fusewright.kernels.triton.tiling import (
     Configuration,
@@ -55,7 +56,8 @@ def configuration_of(group: Group, persistent: bool | None = None) -> Configurat
     if product is not None:
         return next(product_configurations(group, product))
     tiling = tile(group, persistent)
-    return Configuration(tiling=tiling, warps=warps_of(tiling), stages=STAGES)
+    warps = warps_of(tiling, elements_at_once(group))
+    return Configuration(tiling=tiling, warps=warps, stages=STAGES)
 
 
 def configurations(group: Group, rounds: bool = False) -> Iterator[Configuration]:

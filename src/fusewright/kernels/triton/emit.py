@@ -156,6 +156,9 @@ class KernelWriter:
         self.stored: set[str] = set()
         """Buffers in memory that earlier stages wrote."""
 
+        self.gathered: dict[int, str] = {}
+        """Variables that hold what is gathered along the outer axis, by the action's identity."""
+
     def kind(self, argument: KernelArgument) -> str:
         """The type of an argument in the kernel's signature."""
         pointer = POINTERS[argument.dtype]
@@ -195,11 +198,11 @@ class KernelWriter:
             body.add(self.offset(row, ""))
             self.mask(row)
         gathers = [(a, s.inner) for s in self.stages for a in s.actions if isinstance(a, Gather)]
-        for action, inner in gathers:
+        for number, (action, inner) in enumerate(gathers):
             plain = PLAIN[action.kind][action.value.dtype.kind]
             identity = identity_text(plain.identity, action.value.dtype)
-            part = filled(self.shape(inner), identity, action.value.dtype)
-            body.add(f"{action.buffer}_part = {part}")
+            name = self.gathered[id(action)] = f"g{number}_part"
+            body.add(f"{name} = {filled(self.shape(inner), identity, action.value.dtype)}")
         order = postorder(self.roots())
         self.values.write(value for value in order if axis not in self.values.axes_of(value))
         body.add(f"for start in range(0, {self.values.index(axis.extent)}, {axis.block_name}):")
@@ -213,7 +216,7 @@ class KernelWriter:
 
     def store_gathered(self, action: Gather, axis: TileAxis, inner: TileAxis | None) -> None:
         """Store what was gathered along the outer axis: one row a stripe."""
-        dtype, name = action.value.dtype, f"{action.buffer}_part"
+        dtype, name = action.value.dtype, self.gathered[id(action)]
         plain = PLAIN[action.kind][dtype.kind]
         text = self.across(plain.across, name, axis, dtype)
         shape = self.values.shape(() if inner is None else (inner,))
@@ -226,7 +229,7 @@ class KernelWriter:
     def gather_along(self, action: Gather) -> None:
         """Take a block into what is gathered along the outer axis."""
         (axis,) = self.tiling.outer
-        part = f"{action.buffer}_part"
+        part = self.gathered[id(action)]
         combined = PLAIN[action.kind][action.value.dtype.kind].combine
         combined = combined.format(part, self.values.typed(action.value))
         self.body.add(f"{part} = {self.masked(combined, axis, part)}")

@@ -176,11 +176,12 @@ class Configuration:
         return f"{kind}{blocks}, {self.warps} warps, {self.stages} stages{rounded}"
 
 
-def warps_of(tiling: Tiling) -> int:
+def warps_of(tiling: Tiling, at_once: int = 1) -> int:
     """Threads for the tile, in warps of 32: eight elements a thread, sixteen of larger tiles, so
-    that more loads are on their way at a time, and reductions meet in fewer threads.
+    that more loads are on their way at a time, and reductions meet in fewer threads. `at_once`:
+    elements that a point writes; where these are several, eight points have enough to load.
     """
-    return warps_for(tiling.elements, 8 if tiling.elements <= TILE else 16)
+    return warps_for(tiling.elements, 8 if tiling.elements <= TILE or at_once > 1 else 16)
 
 
 def warps_for(elements: int, elements_a_thread: int) -> int:
