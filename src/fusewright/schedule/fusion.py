@@ -93,8 +93,8 @@ class Graph:
         for nest in fused:
             first, *others = dict.fromkeys(piece.position for piece in nest.pieces)
             for position in others:
-                pieces = tuple(piece for piece in nest.pieces if piece.position <= position)
-                join(graph, first, position, nest.outer, pieces)
+                joined = [piece for piece in nest.pieces if piece.position <= position]
+                join(graph, first, position, nest.outer, joined)
         return graph
 
     @staticmethod
@@ -130,7 +130,7 @@ def fuse(graph: Graph, changed: Collection[int] | None = None) -> None:
         _push(queue, graph, step, others)
     refused: set[tuple[int, int, int, int]] = set()
     while queue:
-        _, _, first, second = heapq.heappop(queue)
+        *_, first, second = heapq.heappop(queue)
         attempt = (first, second, version[first], version[second])
         if graph.nest(first) is None or graph.nest(second) is None or attempt in refused:
             continue
@@ -179,8 +179,10 @@ def _neighbours(step: int, readers: set[int]) -> Iterator[int]:
         yield min(above)
 
 
-Candidate = tuple[int, int, int, int]
-"""Bytes saved, negated; distance; the two steps. The least comes first."""
+Candidate = tuple[int, bool, int, int, int]
+"""Bytes saved, negated; whether columns are gathered; distance; the two steps. The least comes
+first.
+"""
 
 
 def _push(queue: list[Candidate], graph: Graph, step: int, others: Iterator[int]) -> None:
@@ -188,7 +190,24 @@ def _push(queue: list[Candidate], graph: Graph, step: int, others: Iterator[int]
         first, second = min(step, other), max(step, other)
         saved = bytes_saved(graph, first, second)
         if saved > 0:
-            heapq.heappush(queue, (-saved, second - first, first, second))
+            columns = _gathers_columns(graph, first) or _gathers_columns(graph, second)
+            heapq.heappush(queue, (-saved, columns, second - first, first, second))
+
+
+def _gathers_columns(graph: Graph, step: int) -> bool:
+    """Whether a step adds up columns, which programs of stripes do beside rows (`stripes`): what
+    both read is better computed where the rows are.
+    """
+    nest = graph.nest(step)
+    if nest is None or not graph.analysis.limits_of(nest.device).stripes:
+        return False
+    return any(
+        graph.analysis.stride(load.index, loop) == 1
+        for piece in nest.pieces
+        if piece.is_reduction and piece.inner
+        for load in piece.loads(graph.analysis)
+        for loop in nest.outer
+    )
 
 
 def bytes_saved(graph: Graph, first: int, second: int) -> int:

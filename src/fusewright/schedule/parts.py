@@ -20,7 +20,7 @@ gradient, then walks over the same points: nests that changed are tried for fusi
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import reduce
+from functools import partial, reduce
 from typing import Final
 
 from fusewright.ir.bounds import compared_indices
@@ -144,13 +144,11 @@ def _common_loops(nest: Nest) -> Iterator[LoopSymbol]:
 
 def _decides(nest: Nest, cut: Cut, conditions: Sequence[Relation]) -> bool:
     """Whether it is known of every condition if it holds, in each part."""
-    places = _places(nest, cut)
-    return all(
-        decide(condition.rewritten(lambda index, at=at: nest.analysis.substitute(index, at)))
-        is not None
-        for condition in conditions
-        for at in places
-    )
+    for place in _places(nest, cut):
+        inside = partial(nest.analysis.substitute, renaming=place)
+        if any(decide(condition.rewritten(inside)) is None for condition in conditions):
+            return False
+    return True
 
 
 def _is_long(nest: Nest, loops: Sequence[LoopSymbol]) -> bool:

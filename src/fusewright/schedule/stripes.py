@@ -32,11 +32,31 @@ from fusewright.schedule.nest import Nest, Piece
 
 @record
 class _Rows:
-    """A nest of rows: one outer loop, and one inner loop that all pieces with loops have."""
+    """A nest of rows: outer loops, and one inner loop that all pieces with loops have."""
 
     nest: Nest
-    outer: LoopSymbol
     inner: LoopSymbol
+
+    @property
+    def count(self) -> Index:
+        """The number of rows."""
+        return self.nest.analysis.product(map(extent, self.nest.outer))
+
+    @property
+    def element(self) -> Index:
+        """An element of data whose rows these are, one behind the other."""
+        row = integer(0)
+        for symbol in self.nest.outer:
+            row = row * symbol.extent + symbol.index
+        return row * self.inner.extent + self.inner.index
+
+    def at(self, row: Index) -> dict[Symbol, Index]:
+        """The outer loops at a row."""
+        loops: dict[Symbol, Index] = {}
+        for symbol in reversed(self.nest.outer[1:]):
+            loops[symbol] = row % symbol.extent
+            row = row // symbol.extent
+        return {**loops, self.nest.outer[0]: row}
 
 
 @record
@@ -68,19 +88,19 @@ def _rows(nest: Nest) -> _Rows | None:
     """A nest as rows that fit a program; None: it is something else."""
     limits = nest.analysis.limits_of(nest.device)
     loops = {piece.inner for piece in nest.pieces if piece.inner}
-    if not limits.stripes or len(nest.outer) != 1 or len(loops) != 1 or nest.is_product:
+    if not limits.stripes or not nest.outer or len(loops) != 1 or nest.is_product:
         return None
     (inner,) = loops
     plain = all(piece.is_store or piece.is_reduction for piece in nest.pieces)
     gathers = any(piece.is_reduction and piece.inner for piece in nest.pieces)
     if not plain or not gathers or len(inner) != 1:
         return None
-    length, count = inner[0].extent, nest.outer[0].extent
-    if not length.is_constant or not count.is_constant:
+    rows, length = _Rows(nest, inner[0]), inner[0].extent
+    if not length.is_constant or not rows.count.is_constant or rows.count == 0:
         return None
     if not 0 < int(length) <= limits.longest_row:
         return None
-    return _Rows(nest, nest.outer[0], inner[0])
+    return rows
 
 
 def _join_columns(graph: Graph, number: int, rows: _Rows) -> None:
@@ -95,8 +115,7 @@ def _join_columns(graph: Graph, number: int, rows: _Rows) -> None:
         striped = graph.nest(place)
         assert striped is not None
         if walk is None:
-            renaming: dict[Symbol, Index] = {rows.outer: columns.row}
-            pieces = _renamed_pieces(striped.pieces, renaming, graph.analysis)
+            pieces = _renamed_pieces(striped.pieces, rows.at(columns.row), graph.analysis)
             striped = replace(striped, outer=columns.outer, pieces=tuple(pieces))
         if not _may_join(graph, place, other, striped, columns):
             continue
@@ -121,7 +140,7 @@ def _columns(nest: Nest, rows: _Rows) -> _Columns | None:
     for name, places in nest.loaded.items():
         at = [access.index for _, access in rows.nest.loaded.get(name, ())]
         at += [write.index for _, write in rows.nest.written.get(name, ())]
-        if rows.outer.index * rows.inner.extent + rows.inner.index not in at:
+        if rows.element not in at:
             continue
         for piece, access in places:
             row = _row_of(access.index, nest, piece, rows) if access.is_affine else None
@@ -158,7 +177,7 @@ def _row_of(index: Index, nest: Nest, piece: Piece, rows: _Rows) -> Index | None
         row = row + symbol.index * (stride // length)
     count = nest.analysis.product(map(extent, loops))
     steps.sort(key=lambda step: -nest.analysis.hint(step[1]))
-    if index != row * length + column.index or count != rows.outer.extent:
+    if index != row * length + column.index or count != rows.count:
         return None
     return row if steps[-1][1] == 1 and are_nested(steps) else None
 

@@ -25,9 +25,23 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.rms_norm(x, weight.shape, weight)
 
 
+def rms_norm_rotary(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """A row's place among those of a head decides what its halves are multiplied by."""
+    length, width = x.shape[-2:]
+    places = torch.linspace(0, 3, length * width // 2).view(length, -1)
+    first, second = rms_norm(x, weight).chunk(2, -1)
+    cosine, sine = places.cos(), places.sin()
+    return torch.cat((first * cosine - second * sine, second * cosine + first * sine), -1)
+
+
 @pytest.mark.parametrize(
     ("function", "shape"),
-    [(layer_norm, (2, 512, 72)), (rms_norm, (1024, 264)), (layer_norm, (1024, 2056))],
+    [
+        (layer_norm, (2, 512, 72)),
+        (rms_norm, (1024, 264)),
+        (layer_norm, (1024, 2056)),
+        (rms_norm_rotary, (8, 128, 64)),
+    ],
 )
 def test_gradients_are_as_near_to_exact_ones_as_eagers(
     function: Any, shape: Any, monkeypatch: pytest.MonkeyPatch
@@ -42,6 +56,7 @@ def test_gradients_are_as_near_to_exact_ones_as_eagers(
 
     monkeypatch.setattr(KernelWriter, "stripe", counted)
     vectors = 2 if function is layer_norm else 1
+    gathers = 2 if function is rms_norm_rotary else vectors  # Halves of one vector.
     inputs = [torch.randn(size) for size in (shape, *[shape[-1:]] * vectors)]
     options = {"strict": True, "verify": True}
     compiled = fusewright.compile(function, backend=NAME, options=options, fullgraph=True)
@@ -52,4 +67,4 @@ def test_gradients_are_as_near_to_exact_ones_as_eagers(
         error, allowed = ((given.double() - wanted).abs().max() for given in (own, other))
         assert error <= 4 * allowed + 1e-6
     (own,) = written
-    assert sum(isinstance(a, Gather) for stage in own.stages for a in stage.actions) == vectors
+    assert sum(isinstance(a, Gather) for stage in own.stages for a in stage.actions) == gathers
