@@ -108,8 +108,11 @@ def _gather(action: Gather, stage: Stage, group: Group, locals_: dict[str, Memor
     if any(name == buffer.name for buffer in group.reads):
         return f"{name} is read before it is gathered"
     actions = [a for own in group.stages for a in own.actions if not isinstance(a, Reduce)]
-    if sum(name == other.buffer for other in actions) > 1:
+    beside = [a for a in actions if a.buffer == name and a is not action]
+    if any(a not in stage.actions or not isinstance(a, Gather) for a in beside):
         return f"{name} is gathered, and written beside that"
+    if any(a.index == action.index for a in beside):
+        return f"{name} is gathered twice at {action.index}"
     if not walked or walked != group.walked or walked != group.outer[-len(walked) :]:
         return f"{name} is not gathered along the innermost of the outer loops"
     missing = [s for s in stage.inner if s.extent not in (0, 1) and s not in named]
