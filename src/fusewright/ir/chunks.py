@@ -99,5 +99,6 @@ def near_count(extent: Index, count: int) -> int:
     """The number nearest to `count`, of those from half to twice of it, that divides the extent;
     where none does, `count` itself.
     """
-    fitting = [n for n in range(max(2, count // 2), 2 * count + 1) if extent % n == 0]
+    divisor = extent.divisor
+    fitting = [n for n in range(max(2, count // 2), 2 * count + 1) if divisor % n == 0]
     return min(fitting, key=lambda n: (abs(n - count), n)) if fitting else count
