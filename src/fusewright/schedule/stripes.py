@@ -127,11 +127,11 @@ def _join_columns(graph: Graph, number: int, rows: _Rows) -> None:
 
 def _columns(nest: Nest, rows: _Rows) -> _Columns | None:
     """A nest as sums of the columns of these rows, in chunks; None: it is something else."""
+    if any(piece.kind not in NEUTRAL_ELEMENTS for piece in nest.pieces):
+        return None
     if len(nest.outer) == 1:
         nest = _apart(nest, rows.inner.extent)
     if len(nest.outer) != 2 or nest.outer[1].extent != rows.inner.extent:
-        return None
-    if any(piece.kind not in NEUTRAL_ELEMENTS for piece in nest.pieces):
         return None
     limits = nest.analysis.limits_of(nest.device)
     chunk = nest.outer[0]
