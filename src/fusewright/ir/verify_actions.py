@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fusewright.ir.dtype import DType
 from fusewright.ir.group import Accumulate, Action, Gather, Group, Reduce, ScanStore, Stage, Store
-from fusewright.ir.index import LoopSymbol, integer
+from fusewright.ir.index import LoopSymbol, integer, product
 from fusewright.ir.neutral import NEUTRAL_ELEMENTS
 from fusewright.ir.ops import REDUCTION_KINDS, SCAN_KINDS
 from fusewright.ir.verify_values import Memory, ValueScope
@@ -111,13 +111,16 @@ def _gather(action: Gather, stage: Stage, group: Group, locals_: dict[str, Memor
     beside = [a for a in actions if a.buffer == name and a is not action]
     if any(a not in stage.actions or not isinstance(a, Gather) for a in beside):
         return f"{name} is gathered, and written beside that"
-    if any(a.index == action.index for a in beside):
-        return f"{name} is gathered twice at {action.index}"
     if not walked or walked != group.walked or walked != group.outer[-len(walked) :]:
         return f"{name} is not gathered along the innermost of the outer loops"
     missing = [s for s in stage.inner if s.extent not in (0, 1) and s not in named]
     if missing:
         return f"points that differ in {missing[0]} are gathered to the same element of {name}"
+    points = product(s.extent for s in (*group.outer, *stage.inner) if s not in walked)
+    (layout,) = (buffer.layout for buffer in group.writes if buffer.name == name)
+    excess = (points * (1 + len(beside)) - product(layout.size)).lower
+    if excess is not None and excess > 0:
+        return f"some element of {name} is gathered twice"
     return None
 
 
