@@ -13,6 +13,7 @@ from fusewright.runtime.llvm_engine import cpu_target
 from fusewright.runtime.memory_checks import MemoryChecks
 from tests.gpu.support import gradients
 from tests.kernels.llvm.harness import build
+from tests.kernels.normalizations import layer_norm, layer_norm_at_places, rms_norm
 from tests.threads import with_threads
 
 CHECKS = MemoryChecks(guard_pages="both", garbage=True)
@@ -68,17 +69,11 @@ def test_every_kind_of_columns(kind: str, dtype: str, columns: int) -> None:
         torch.testing.assert_close(p, EAGER[kind](x), equal_nan=True)
 
 
-def layer_norm(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-    return torch.nn.functional.layer_norm(x, weight.shape, weight, bias)
-
-
-def rms_norm(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    return torch.nn.functional.rms_norm(x, weight.shape, weight)
-
-
 @pytest.mark.parametrize(
     ("function", "shape", "dtype"),
     [
+        (layer_norm_at_places, (32, 12, 104), torch.float32),
+        (layer_norm_at_places, (6, 64, 104), torch.float32),
         (layer_norm, (2, 512, 72), torch.float32),
         (layer_norm, (260, 130), torch.float32),
         (rms_norm, (1024, 264), torch.bfloat16),
@@ -100,7 +95,7 @@ def test_gradients_of_normalisations(
         stripe(writer)
 
     monkeypatch.setattr(GroupWriter, "_write_stripe", counted)
-    vectors = 2 if function is layer_norm else 1
+    vectors = 1 if function is rms_norm else 2
     inputs = [torch.randn(size).to(dtype) for size in (shape, *[shape[-1:]] * vectors)]
     compiled = fusewright.compile(function, options={"strict": True, "verify": True})
     exact = gradients(function, tuple(value.double() for value in inputs))

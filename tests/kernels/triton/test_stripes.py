@@ -15,14 +15,7 @@ import fusewright
 from fusewright.ir.group import Gather
 from fusewright.kernels.triton.emit import KernelWriter
 from tests.gpu.support import gradients
-
-
-def layer_norm(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-    return torch.nn.functional.layer_norm(x, weight.shape, weight, bias)
-
-
-def rms_norm(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    return torch.nn.functional.rms_norm(x, weight.shape, weight)
+from tests.kernels.normalizations import layer_norm, layer_norm_at_places, rms_norm
 
 
 def rms_norm_rotary(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
@@ -38,6 +31,7 @@ def rms_norm_rotary(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     ("function", "shape"),
     [
         (layer_norm, (2, 512, 72)),
+        (layer_norm_at_places, (128, 8, 72)),
         (rms_norm, (1024, 264)),
         (layer_norm, (1024, 2056)),
         (rms_norm_rotary, (8, 128, 64)),
@@ -55,7 +49,7 @@ def test_gradients_are_as_near_to_exact_ones_as_eagers(
         stripe(writer)
 
     monkeypatch.setattr(KernelWriter, "stripe", counted)
-    vectors = 2 if function is layer_norm else 1
+    vectors = 2 if function in (layer_norm, layer_norm_at_places) else 1
     gathers = 2 if function is rms_norm_rotary else vectors  # Halves of one vector.
     inputs = [torch.randn(size) for size in (shape, *[shape[-1:]] * vectors)]
     options = {"strict": True, "verify": True}
