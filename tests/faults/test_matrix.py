@@ -117,6 +117,11 @@ class Fault:
     in_thread: bool = False
     """Whether it strikes another thread, which compiles the same first."""
 
+    @property
+    def ways(self) -> tuple[bool, ...]:
+        """Values of `strict` under which the program goes on differently."""
+        return (False, True) if self.goes_on == "eagerly" else (False,)
+
 
 def raising(error: BaseException) -> Callable[[Trial], None]:
     def strike(trial: Trial) -> None:
@@ -302,6 +307,19 @@ def _close(result: Any, expected: Any) -> bool:
     return all(torch.allclose(*pair, rtol=1e-5) for pair in zip(result, expected, strict=True))
 
 
+@pytest.fixture(autouse=True, scope="module")
+def what_compiling_loads_stays() -> None:
+    """Collections, and processes that are forked, leave alone what the first compile has made."""
+    Trial(Path()).step(strict=True)
+    gc.collect()
+    gc.freeze()
+
+
+ONLY_BEFORE = ("no memory", "no memory of torch", "recursion", "an error of the system")
+"""Errors that strike no place but one in front of a stage: they differ in who handles them, who is
+the same behind it; what it leaves there is seen with "an exception".
+"""
+
 EVERY: int = 11
 """One case of so many is in `make test`, each stage and each fault among them."""
 
@@ -312,6 +330,7 @@ CASES = [
         marks=() if number % EVERY == 0 else pytest.mark.thorough,
     )
     for number, case in enumerate(itertools.product(STAGES, FAULTS, (True, False)))
+    if case[2] or case[1] not in ONLY_BEFORE
 ]
 
 
@@ -319,8 +338,8 @@ CASES = [
 def test_the_program_goes_on(
     trials: Callable[[], Trial], stage: str, fault: str, before: bool
 ) -> None:
-    for strict in (False, True):
+    for strict in FAULTS[fault].ways:
         trial = trials()
         with nothing_left_changed():
             run(trial, STAGES[stage], FAULTS[fault], before=before, strict=strict)
-        assert _close(in_thread(partial(trial.step, strict=True)), trial.step(None))
+    assert _close(in_thread(partial(trial.step, strict=True)), trial.step(None))
