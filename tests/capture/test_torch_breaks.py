@@ -1,8 +1,12 @@
 """The programs of the other tables with a graph break before each of their statements: modes,
 state and gradients go from one graph to the next as they do within one.
+
+One in `EVERY` breaks within statements, too: with `FUSEWRIGHT_TEST_BREAKS=1` all do.
 """
 
 from __future__ import annotations
+
+import os
 
 import pytest
 
@@ -28,6 +32,7 @@ MODULES = (
 )
 EVERY_CASE = [case for module in MODULES for case in module.cases.cases]
 CASES = [case for case in EVERY_CASE if not case.raises]
+EVERY = int(os.environ.get("FUSEWRIGHT_TEST_BREAKS", "4"))
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -43,7 +48,7 @@ def test_program_with_breaks(case: Case) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("case", EVERY_CASE, ids=lambda case: case.function.__name__)
+@pytest.mark.parametrize("case", EVERY_CASE[::EVERY], ids=lambda case: case.function.__name__)
 def test_program_that_breaks_within_statements(case: Case) -> None:
     expected = observe(case.function, case.make)
     with breaking_after(3):

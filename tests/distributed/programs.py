@@ -160,41 +160,63 @@ def train(
     }
 
 
+AROUND, GRAPH, WITHIN = "compiled_around", "graph_split", "compiled_within"
+
+VARYING = [[5, 5, 5, 3, 5]] * 2
+"""Sizes of batches, the same on both ranks, of which one is another: it is compiled for any."""
+
 SCENARIOS: dict[str, dict[str, Any]] = {
-    "plain": {},
-    "a static graph": {"ddp": {"static_graph": True}},
+    "plain": {"sizes": VARYING, "ways": (AROUND, GRAPH, WITHIN, "function_compiled")},
+    "a static graph": {"ddp": {"static_graph": True}, "ways": (AROUND, GRAPH)},
     "unused parameters": {
         "make": lambda: Model(unused=True),
         "ddp": {"find_unused_parameters": True},
+        "sizes": VARYING,
+        "ways": (AROUND, GRAPH, WITHIN, "function_compiled"),
     },
     "unused parameters of a static graph": {
         "make": lambda: Model(unused=True),
         "ddp": {"find_unused_parameters": True, "static_graph": True},
-        "sizes": [[5] * STEPS] * 2,
     },
-    "results that go nowhere": {"make": TwoResults, "ddp": {"find_unused_parameters": True}},
-    "gradients in buckets": {"ddp": {"gradient_as_bucket_view": True}},
-    "buckets of the usual size": {"ddp": {"bucket_cap_mb": None}},
+    "results that go nowhere": {
+        "make": TwoResults,
+        "ddp": {"find_unused_parameters": True},
+        "sizes": VARYING,
+    },
+    "gradients in buckets": {"ddp": {"gradient_as_bucket_view": True}, "ways": (AROUND,)},
+    "buckets of the usual size": {"ddp": {"bucket_cap_mb": None}, "ways": (AROUND,)},
     "two calls before backward": {"train": {"calls": 2}, "ddp": {"broadcast_buffers": False}},
     "accumulation of gradients in buckets": {
         "train": {"accumulates": True},
         "ddp": {"gradient_as_bucket_view": True},
+        "ways": (AROUND,),
     },
-    "buffers of each rank": {"ddp": {"broadcast_buffers": False}},
-    "accumulation": {"train": {"accumulates": True}},
-    "a hook that compresses": {"train": {"hook": fp16_compress_hook}},
-    "uneven inputs": {"sizes": [[5] * STEPS, [5] * (STEPS - 2)], "train": {"joins": True}},
-    "sizes that differ between ranks": {"sizes": [[5, 6, 7, 8, 9], [5, 5, 5, 4, 2]]},
-    "a graph break": {"make": lambda: Model(breaks=True)},
-    "a checkpoint": {"make": lambda: Model(again=True)},
+    "buffers of each rank": {"ddp": {"broadcast_buffers": False}, "ways": (AROUND,)},
+    "accumulation": {"train": {"accumulates": True}, "ways": (AROUND, GRAPH)},
+    "a hook that compresses": {"train": {"hook": fp16_compress_hook}, "ways": (AROUND,)},
+    "uneven inputs": {
+        "sizes": [[5] * STEPS, [5] * (STEPS - 2)],
+        "train": {"joins": True},
+        "ways": (AROUND,),
+    },
+    "sizes that differ between ranks": {
+        "sizes": [[5, 6, 7, 8, 9], [5, 5, 5, 4, 2]],
+        "ways": (AROUND, WITHIN, "function_compiled"),
+    },
+    "a graph break": {"make": lambda: Model(breaks=True), "sizes": VARYING},
+    "a checkpoint": {"make": lambda: Model(again=True), "sizes": VARYING},
     "a checkpoint in a static graph": {
         "make": lambda: Model(again=True),
         "ddp": {"static_graph": True},
+        "ways": (AROUND,),
     },
     "shared parameters": {"make": tied},
     "frozen parameters": {"make": frozen},
 }
-"""By name: how the model is made, options of DDP and of `train`, sizes of batches by rank."""
+"""By name: how the model is made, options of DDP and of `train`, sizes of batches by rank, and how
+it is compiled: around DDP, with the backward split or the graph; within it, where that sees which
+parameters a graph uses or how often; and a function around it.
+"""
 
 
 def run(name: str) -> list[str]:
@@ -202,7 +224,7 @@ def run(name: str) -> list[str]:
     scenario = SCENARIOS[name]
     make = scenario.get("make", Model)
     options = {**SMALL_BUCKETS, **scenario.get("ddp", {})}
-    sizes = scenario.get("sizes", [[5, 5, 5, 3, 5]] * 2)[dist.get_rank()]
+    sizes = scenario.get("sizes", [[5] * STEPS] * 2)[dist.get_rank()]
 
     compiled: list[Any] = []
 
@@ -235,9 +257,14 @@ def run(name: str) -> list[str]:
         return lambda x: reducer(x * 2) / 2, reducer
 
     arguments = scenario.get("train", {})
-    ways = {compiled_around: eager, compiled_within: eager, graph_split: eager}
-    if name in ("plain", "unused parameters", "sizes that differ between ranks"):
-        ways[function_compiled] = function
+    wrappers = (compiled_around, graph_split, compiled_within, function_compiled)
+    asked = scenario.get("ways", (AROUND, GRAPH, WITHIN))
+    ways = {
+        way: function if way is function_compiled else eager
+        for way in wrappers
+        if way.__name__ in asked
+    }
+    assert len(ways) == len(asked)
     written = dict.fromkeys(ways.values())  # in the same order in all processes
     expected = {way: train(make, way, sizes, **arguments) for way in written}
     differences = []

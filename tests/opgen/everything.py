@@ -69,17 +69,25 @@ def _kernel(operator: Operator) -> str:
     )
 
 
+def _kernels(operators: Sequence[Operator]) -> str:
+    return _UNIT.format(
+        includes="\n".join(sorted({f"#include <ATen/ops/{o.root}_ops.h>" for o in operators})),
+        kernels="\n".join(map(_kernel, operators)),
+    )
+
+
 def build(operators: Sequence[Operator], name: str) -> Path:
     """The library of a device with these kernels, compiled where it is not there yet."""
     files = generate(description("ember", operators), targets=["cpp"])
+    folder = Path(tempfile.gettempdir()) / f"everything-{name}-{os.getuid()}"
+    device = SOURCES / "device.cpp"
+    if len(operators) <= PER_FILE:  # in one unit: most of the time goes to torch's headers
+        files["RegisterEmber.cpp"] += _kernels(operators) + device.read_text()
+        return build_library(files, [], folder)
     for start in range(0, len(operators), PER_FILE):
         part = operators[start : start + PER_FILE]
-        files[f"Kernels_{start // PER_FILE}.cpp"] = _UNIT.format(
-            includes="\n".join(sorted({f"#include <ATen/ops/{o.root}_ops.h>" for o in part})),
-            kernels="\n".join(map(_kernel, part)),
-        )
-    folder = Path(tempfile.gettempdir()) / f"everything-{name}-{os.getuid()}"
-    return build_library(files, [SOURCES / "device.cpp"], folder)
+        files[f"Kernels_{start // PER_FILE}.cpp"] = _kernels(part)
+    return build_library(files, [device], folder)
 
 
 if __name__ == "__main__":
