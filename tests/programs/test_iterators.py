@@ -45,7 +45,7 @@ def length(make: Maker) -> int:
 
 
 @each_iterator
-@pytest.mark.parametrize("taken", range(6))
+@pytest.mark.parametrize("taken", [0, 2, 5])
 def test_it_goes_on_behind_a_break(make: Maker, taken: int) -> None:
     def inside(x: Any, items: Any, more: Any) -> Any:
         iterator = make(items, more)
