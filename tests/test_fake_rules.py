@@ -33,6 +33,28 @@ def test_indices_decide_on_the_order_of_dimensions() -> None:
         assert (geometry.size, geometry.stride) == (tuple(expected.shape), expected.stride())
 
 
+def test_what_is_put_into_a_tensor_lies_as_its_copy_does() -> None:
+    choice = random.Random(1)
+    operator, told = torch.ops.aten.index_put.default, 0
+    for _ in range(200):
+        x = torch.zeros([choice.choice((1, 2, 3)) for _ in range(choice.randint(1, 4))])
+        x = laid_out_anew(choice, x) if choice.random() < 0.5 else x
+        indices: list[Any] = [None] * x.dim()
+        for dim in choice.sample(range(x.dim()), choice.randint(1, x.dim())):
+            indices[dim] = torch.zeros(choice.choice(((), (2,), (1, 2))), dtype=torch.int64)
+        values = torch.ops.aten.index.Tensor(x, indices)
+        values = values[..., :1] if choice.random() < 0.2 and values.dim() else values
+        geometry = RULES[operator](x, indices, values)
+        if geometry is not None:
+            assert isinstance(geometry, Geometry)
+            assert geometries(geometry.allocate()) == geometries(operator(x, indices, values))
+            told += 1
+    assert told > 100
+    whole, places = torch.ones(3, 2), [torch.tensor([1])]
+    for x, values in ((whole, torch.ones(1, 2).double()), (whole[:0], torch.ones(1, 2))):
+        assert RULES[operator](x, places, values) is None  # Eager refuses these.
+
+
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1), (1, 2, 0)])
 @pytest.mark.parametrize("dims", [[2], [0, 1], [1, 0], [2, 0, 1]])
 def test_fourier_transforms_of_any_layout(order: tuple[int, ...], dims: list[int]) -> None:

@@ -99,6 +99,18 @@ def test_a_value_that_is_computed_while_capturing_loads_nothing_of_torch() -> No
     assert loaded(program).isdisjoint(UNNEEDED)
 
 
+def test_a_training_step_of_an_embedding_loads_no_symbols_of_torch() -> None:
+    """An operator that is called on fakes outside of their mode has torch load distributed tensors,
+    and sympy with them: half a second.
+    """
+    program = (
+        "import torch, fusewright\n"
+        "layer = fusewright.compile(torch.nn.Embedding(5, 3), options={'strict': True})\n"
+        "layer(torch.tensor([1, 2])).sum().backward()"
+    )
+    assert loaded(program).isdisjoint({"sympy", "torch.distributed.tensor", "torch._dynamo"})
+
+
 def test_no_module_imports_itself_through_others() -> None:
     """But in annotations, where the import contract names the few that do."""
     grimp = pytest.importorskip("grimp")

@@ -16,6 +16,7 @@ from fusewright.fake_rules.geometry import (
     is_channels_last,
     named,
     ordered_by_strides,
+    same_sizes,
 )
 from fusewright.fake_rules.requirements import padding_fits
 from fusewright.fake_rules.views import complete_size, strides_of_view
@@ -161,6 +162,24 @@ def _expanded_strides(index: Tensor, shape: tuple[int, ...]) -> list[int]:
     ]
 
 
+def put(
+    x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False
+) -> Geometry | None:
+    """index_put, by integers, of just as many values as there are places, into a tensor that is
+    contiguous, as its copy then is.
+    """
+    vectors = [index for index in indices if index is not None]
+    if any(tensor.device != x.device for tensor in (*vectors, values)) or values.dtype != x.dtype:
+        return None
+    if any(type(extent) is int and extent == 0 for extent in x.shape):
+        return None  # There are no places.
+    picked = advanced_index(x, indices)
+    if picked is None or not same_sizes(picked.size, values.shape):
+        return None
+    result = contiguous(x.dtype, x.shape)
+    return result if same_sizes(result.stride, x.stride()) else None
+
+
 def view_copy(x: Tensor, size: Sequence[int]) -> Geometry | None:
     """view_copy: also where the layout allows no view."""
     wanted = complete_size(list(size), x.numel())
@@ -178,5 +197,6 @@ RULES: dict[Any, Rule] = {
     **named(gather, "gather"),
     **named(index_select, "index_select"),
     **named(advanced_index, "index.Tensor"),
+    **named(put, "index_put"),
     **named(places, "nonzero_static"),
 }

@@ -46,12 +46,12 @@ def _source_fits(
 
 
 def _values_fit(
-    x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False
+    x: Any, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False
 ) -> bool:
     """The values broadcast to what the indices choose, where its size does not depend on data."""
     if any(index is not None and index.dtype in (torch.bool, torch.uint8) for index in indices):
         return True
-    wanted = aten.index.Tensor(x, indices).shape
+    wanted = x.fake_mode.dispatch(aten.index.Tensor, (x, indices), {}).shape
     size_of_values = values.shape
     if len(size_of_values) > len(wanted):
         return all(size == 1 for size in size_of_values[: len(size_of_values) - len(wanted)])
