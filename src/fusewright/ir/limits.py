@@ -94,9 +94,10 @@ WALKED_LANES = 1 << 10
 WALKED_ELEMENTS = 1 << 19
 """Elements, some of which lie in no cache of one core, from which on that is done."""
 
-HELD_ROWS = 1 << 12
+HELD_ROWS = 1 << 10
 """Rows, across memory, that a CPU's kernel may go through several times: pieces of each, as wide as
-a few vectors, stay in a core's cache.
+a few vectors, stay in a core's cache. A batch norm of 2,048 rows takes a third less time where it
+walks over whole rows each time, one of 1,024 a quarter more (an AMD EPYC).
 """
 
 
