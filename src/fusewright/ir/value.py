@@ -392,20 +392,22 @@ def postorder(roots: tuple[Value, ...]) -> Iterator[Value]:
     """Every value below `roots` once, each after what it is made from; iterative, so depth is no
     limit.
     """
-    seen: set[int] = set()
-    stack: list[tuple[Value, bool]] = [(root, False) for root in reversed(roots)]
+    entered: set[int] = set()
+    left: set[int] = set()
+    stack = [*reversed(roots)]
     while stack:
-        value, ready = stack.pop()
-        if ready:
-            yield value
-        elif id(value) not in seen:
-            seen.add(id(value))
+        value = stack[-1]
+        number = id(value)
+        if number not in entered:
+            entered.add(number)
             below = children(value)
             if below:
-                stack.append((value, True))
-                stack.extend((c, False) for c in reversed(below) if id(c) not in seen)
-            else:
-                yield value
+                stack.extend(below[::-1])
+                continue
+        del stack[-1]
+        if number not in left:
+            left.add(number)
+            yield value
 
 
 def node_cost(value: Value) -> int:

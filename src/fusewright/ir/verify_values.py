@@ -129,9 +129,10 @@ class ValueScope:
         def judge(assumed: Conditions) -> Verdict:
             return judge_access(index, capacity, self.loops, assumed)
 
-        if not conditions and judge(ALWAYS) is Verdict.OUTSIDE:
+        with_limits = judge(limits)
+        if not conditions and (judge(ALWAYS) if limits else with_limits) is Verdict.OUTSIDE:
             return f"{name}[{index}] leaves the {capacity} elements of {name}"
-        if judge(limits) is Verdict.INSIDE:
+        if with_limits is Verdict.INSIDE:
             checked = all(value.check for value in loaded)
             kind = "proved" if not loaded else "checked" if checked else "promised"
         elif judge(limits | conditions) is Verdict.INSIDE:

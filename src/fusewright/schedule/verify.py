@@ -15,6 +15,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from fusewright.errors import MalformedProgram
 from fusewright.ir.program import ComputedBuffer, Program
@@ -41,11 +42,11 @@ def verify_steps(program: Program, steps: Sequence[Step | None], analysis: Analy
     for step in alive:
         names = step.written if isinstance(step, Nest) else [b.name for b in step.outputs]
         twice = next((name for name in names if name in defined), None)
-        require(None if twice is None else f"{twice} is made twice", step_rows(step))
+        require(None if twice is None else f"{twice} is made twice", partial(step_rows, step))
         defined.update(names)
     for step in alive:
         reason = _nest(step, program) if isinstance(step, Nest) else None
-        require(reason or _missing(step, defined), step_rows(step))
+        require(reason or _missing(step, defined), partial(step_rows, step))
     graph = run_step_passes(program, list(steps), analysis, passes=())
     try:
         schedule = finished(program, graph)
