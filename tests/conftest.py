@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import gc
 import os
+import random
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -74,9 +76,33 @@ def pytest_collection() -> Iterator[None]:
     """
     gc.disable()
     result = yield
+    let_samples_be_drawn_fast()
     gc.freeze()
     gc.enable()
     return result
+
+
+def let_samples_be_drawn_fast() -> None:
+    """Torch's database looks through the whole stack for a test of its own, by modules and source
+    lines, twice for each operator, and seeds CUDA before each sample, which keeps a text of the
+    stack where there is none: two thirds of the time of going through all samples.
+    """
+    core = sys.modules.get("torch.testing._internal.opinfo.core")
+    if core is None:
+        return
+    import numpy
+    import torch
+    from torch.testing._internal import common_utils
+
+    def set_rng_seed(seed: int | None = None) -> None:
+        number = common_utils.SEED if seed is None else seed
+        torch.default_generator.manual_seed(number)
+        random.seed(number)
+        numpy.random.seed(number)
+
+    core.extract_test_fn = common_utils.extract_test_fn = lambda: None
+    if not torch.cuda.is_available():
+        common_utils.set_rng_seed = set_rng_seed
 
 
 def pytest_unconfigure() -> None:
