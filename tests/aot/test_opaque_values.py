@@ -123,8 +123,7 @@ def test_by_other_backends(program: Program, backend: str) -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        {"check_layouts": True, "check_nan": True},
-        {"debug_printer": "print"},
+        {"check_layouts": True, "check_nan": True, "debug_printer": "print"},
         {"memory_budget": 0.0},
     ],
     ids=str,

@@ -23,8 +23,9 @@ def test_a_process_reports_its_figures() -> None:
 
 
 def test_a_process_that_fails_says_why() -> None:
-    failure = compare.run(["cold", "eager", "own", "no such model"], {})["failure"]
-    assert failure == "KeyError: 'no such model'"
+    found = compare.run(["no such file"], {}, module="json.tool")
+    assert "No such file or directory: 'no such file'" in found["failure"]
+    assert found["output"][-1] == found["failure"]
 
 
 def test_the_peer_needs_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,8 +42,6 @@ def test_the_peer_needs_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_processor_time_is_of_one_thread_and_without_first_calls(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    figures = compare.run(["steady", "eager", "own", "perceptron"], compare.ONE_THREAD)
-    assert figures["eager"]["call"] > 0
     asked = []
 
     def run(arguments: list[str], variables: dict[str, str]) -> dict[str, dict[str, float]]:
@@ -75,7 +74,10 @@ def test_models_are_the_same_in_every_process() -> None:
 
 
 def test_frozen_weights_are_a_way_to_compile() -> None:
-    figures = compare.run(["steady", "eager,fusewright", "frozen", "perceptron"], {})
+    """In processor time, as any column may be measured."""
+    columns = "eager,fusewright"
+    figures = compare.run(["steady", columns, "frozen", "perceptron"], compare.ONE_THREAD)
+    assert figures["eager"]["call"] > 0
     assert figures["fusewright"]["error"] < 1e-5 and figures["fusewright"]["launches"] > 0
 
 

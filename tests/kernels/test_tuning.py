@@ -432,9 +432,10 @@ def groups(text: str) -> list[Group]:
     return [work for work in works if isinstance(work, Group)]
 
 
-def check_random_programs(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("part", range(2))
+def test_random_programs(part: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whichever candidate wins computes what the loops say."""
-    draw = Random(300)
+    draw = Random(300 + part)
 
     def timer(alternatives: Sequence[Alternative], device: torch.device) -> list[float]:
         for alternative in alternatives:
@@ -443,18 +444,9 @@ def check_random_programs(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
         return [1.0 if number == winner else 2.0 for number in range(len(alternatives))]
 
     monkeypatch.setattr(trials, "TIMER", timer)
-    for number in range(count):
+    for number in range(part, 40, 2):
         program = loops.generate(Random(f"tuned {number}"))
         assert loops.check(program, number, ("auto",), tune=True) is None, print_program(program)
-
-
-def test_random_programs(monkeypatch: pytest.MonkeyPatch) -> None:
-    check_random_programs(12, monkeypatch)
-
-
-@pytest.mark.thorough
-def test_many_random_programs(monkeypatch: pytest.MonkeyPatch) -> None:
-    check_random_programs(120, monkeypatch)
 
 
 # Choices among alternatives of several kernels ----------------------------------------------------
