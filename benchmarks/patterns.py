@@ -1,19 +1,22 @@
 """Patterns that a compiler should fuse: eager, torch.compile and fusewright side by side.
 
     python -m benchmarks.patterns [--device cuda|cpu] [--mode forward|step|both] [--patterns NAME …]
+        [--processor-time]
 
 A forward is one call without gradients; a step is a call and its backward. By column: the median
 time, the columns taking turns; how many times as fast as eager; and the share of a copy's
 bandwidth, measured first, that moving the least bytes in that time comes to. These are, for a
 forward, inputs and result once each; for a step, also the result's gradient, the inputs a second
-time, and their gradients. The error is relative, against float64. The exit status is 1 if our
-column failed, or strayed from float64 more than twice as far as eager.
+time, and their gradients. `--processor-time`: on a CPU, processor time of one thread, the least of
+the turns, where other processes hold the cores. The error is relative, against float64. The exit
+status is 1 if our column failed, or strayed from float64 more than twice as far as eager.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
+import os
 import statistics
 import sys
 import time
@@ -26,7 +29,7 @@ from torch import Tensor
 
 from benchmarks.compilers import EAGER, OURS, PEER, peer_is_available
 from benchmarks.fused_patterns import PATTERNS, Pattern
-from benchmarks.sampling import take_turns
+from benchmarks.sampling import PROCESSOR_TIME, take_turns, typical
 
 COLUMNS = (EAGER, PEER, OURS)
 ROWS = {"cuda": 32768, "cpu": 1024}
@@ -104,7 +107,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--patterns", nargs="+", choices=list(PATTERNS), default=list(PATTERNS))
     parser.add_argument("--columns", nargs="+", choices=COLUMNS, default=list(COLUMNS))
     parser.add_argument("--rows", type=int, help="how large inputs are")
+    parser.add_argument("--processor-time", action="store_true", help="of one thread, least")
     options = parser.parse_args(arguments)
+    if options.processor_time:
+        os.environ[PROCESSOR_TIME] = "1"
+        torch.set_num_threads(1)
     device = options.device
     if device == "cuda" and not torch.cuda.is_available():
         print("no CUDA device")
@@ -176,7 +183,7 @@ def measure(name: str, mode: str, columns: Sequence[str], device: str, rows: int
     times = {} if not calls else timed(calls, device)
     for result in measured:
         if result.column in times:
-            result.seconds = statistics.median(times[result.column])
+            result.seconds = typical(times[result.column])
     torch.compiler.reset()
     return Row(name, mode, least_bytes(inputs, slope, mode), tuple(measured))
 
