@@ -11,6 +11,7 @@ Prints a line a graph, and what fails; ends with 1 if something did.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import traceback
 from collections import Counter
@@ -145,7 +146,10 @@ def leaves(inputs: tuple[Any, ...], train: bool) -> tuple[Any, ...]:
 
 
 def pretend() -> None:
-    """Let torch's Python take the pretended GPUs for real ones."""
+    """Let torch's Python take the pretended GPUs for real ones, and leave them out of the programs
+    that this one starts: NVIDIA's assembler would load torch with each kernel, most of its time.
+    """
+    os.environ.pop("LD_PRELOAD", None)
     torch.cuda._lazy_init = lambda: None  # type: ignore[assignment]
     torch.cuda.amp.common.amp_definitely_not_available = lambda: False
     torch.cuda.is_bf16_supported = lambda *_, **__: True  # type: ignore[assignment]
