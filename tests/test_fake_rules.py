@@ -33,6 +33,55 @@ def test_indices_decide_on_the_order_of_dimensions() -> None:
         assert (geometry.size, geometry.stride) == (tuple(expected.shape), expected.stride())
 
 
+def test_softmax_of_rows_that_may_be_masked_whole() -> None:
+    choice, operator, told = random.Random(2), torch.ops.aten._safe_softmax.default, 0
+    for _ in range(200):
+        x = torch.zeros([choice.choice((1, 2, 3)) for _ in range(choice.randint(1, 4))])
+        x = laid_out_anew(choice, x) if choice.random() < 0.5 else x
+        dim = choice.randrange(-x.dim(), x.dim())
+        geometry = RULES[operator](x, dim)
+        if geometry is not None:
+            assert isinstance(geometry, Geometry)
+            assert geometries(geometry.allocate()) == geometries(operator(x, dim))
+            told += 1
+    assert told > 50
+    assert RULES[operator](torch.ones(2, 2), 2) is None  # Eager refuses it.
+
+
+@pytest.mark.parametrize("reduction", [0, 1, 2])
+def test_a_loss_of_classes(reduction: int) -> None:
+    x, target, operator = torch.ones(3, 4), torch.zeros(3).long(), torch.ops.aten.nll_loss_forward
+    parts = RULES[operator.default](x, target, None, reduction, -100)
+    assert isinstance(parts, tuple)
+    found = [part.allocate() for part in parts if part is not None]
+    assert geometries(found) == geometries(operator(x, target, None, reduction, -100))
+    for others in ((x, target[:2]), (x[0], target), (x, target.float())):
+        assert RULES[operator.default](*others, None, reduction, -100) is None
+
+
+SCATTERS = {"select_scatter": (1, 0), "slice_scatter": (1, 0, 2), "diagonal_scatter": (0, 0, 1)}
+
+
+@pytest.mark.parametrize("name", SCATTERS)
+def test_a_view_that_is_written_into_a_copy(name: str) -> None:
+    choice, told = random.Random(4), 0
+    operator = getattr(torch.ops.aten, name)
+    operator = getattr(operator, operator.overloads()[0])
+    for _ in range(100):
+        x = torch.zeros([choice.choice((1, 2, 3)) for _ in range(3)])
+        x = laid_out_anew(choice, x) if choice.random() < 0.3 else x
+        part = getattr(torch, name.removesuffix("_scatter"), None)
+        where = SCATTERS[name]
+        part = x[:, 0:2] if part is None else part(x, *where)
+        geometry = RULES[operator](x, part, *where)
+        if geometry is not None:
+            assert isinstance(geometry, Geometry)
+            assert geometries(geometry.allocate()) == geometries(operator(x, part, *where))
+            told += 1
+    assert told > 30
+    assert RULES[operator](x, torch.ones(7), *where) is None  # Eager refuses it.
+
+
 def test_what_is_put_into_a_tensor_lies_as_its_copy_does() -> None:
     choice = random.Random(1)
     operator, told = torch.ops.aten.index_put.default, 0

@@ -11,6 +11,7 @@ from torch import Tensor
 from fusewright.fake_rules.geometry import (
     Geometry,
     Rule,
+    aten,
     broadcast_sizes,
     contiguous,
     is_channels_last,
@@ -19,7 +20,12 @@ from fusewright.fake_rules.geometry import (
     same_sizes,
 )
 from fusewright.fake_rules.requirements import padding_fits
-from fusewright.fake_rules.views import complete_size, strides_of_view
+from fusewright.fake_rules.views import (
+    VIEW_RULES,
+    ViewGeometry,
+    complete_size,
+    strides_of_view,
+)
 
 
 def cat(tensors: Sequence[Tensor], dim: int = 0) -> Geometry | None:
@@ -180,6 +186,20 @@ def put(
     return result if same_sizes(result.stride, x.stride()) else None
 
 
+def scattered(view: Any) -> Rule:
+    """select_scatter and its like: what has the sizes of a view, into a contiguous tensor."""
+
+    def rule(x: Tensor, source: Tensor, *arguments: Any, **keywords: Any) -> Geometry | None:
+        shown = VIEW_RULES[view](x, *arguments, **keywords)
+        if not isinstance(shown, ViewGeometry) or not same_sizes(shown.size, source.shape):
+            return None
+        result = contiguous(x.dtype, x.shape)
+        is_alike = source.dtype == x.dtype and source.device == x.device
+        return result if is_alike and same_sizes(result.stride, x.stride()) else None
+
+    return rule
+
+
 def view_copy(x: Tensor, size: Sequence[int]) -> Geometry | None:
     """view_copy: also where the layout allows no view."""
     wanted = complete_size(list(size), x.numel())
@@ -199,4 +219,7 @@ RULES: dict[Any, Rule] = {
     **named(advanced_index, "index.Tensor"),
     **named(put, "index_put"),
     **named(places, "nonzero_static"),
+    **named(scattered(aten.select.int), "select_scatter"),
+    **named(scattered(aten.slice.Tensor), "slice_scatter"),
+    **named(scattered(aten.diagonal.default), "diagonal_scatter"),
 }

@@ -17,6 +17,7 @@ from fusewright.fake_rules.geometry import (
     is_channels_last,
     named,
     require,
+    same_sizes,
     suggests_channels_last,
 )
 
@@ -160,6 +161,25 @@ def same_contiguous(x: Tensor, *parameters: Any) -> Geometry | None:
     return contiguous(x.dtype, x.shape)
 
 
+def safe_softmax(x: Tensor, dim: int, dtype: torch.dtype | None = None) -> Geometry | None:
+    """_safe_softmax of a contiguous tensor, without a change of type."""
+    if dtype is not None or not x.dtype.is_floating_point or not -x.dim() <= dim < x.dim():
+        return None
+    result = contiguous(x.dtype, x.shape)
+    return result if same_sizes(result.stride, x.stride()) else None
+
+
+def nll_loss(
+    x: Tensor, target: Tensor, weight: Tensor | None, reduction: int, ignored: int
+) -> tuple[Geometry, Geometry] | None:
+    """nll_loss_forward of rows of classes: the loss, and the sum of the weights."""
+    if x.dim() != 2 or not x.dtype.is_floating_point or target.dtype != torch.int64:
+        return None
+    if weight is not None or not same_sizes(target.shape, x.shape[:1]):
+        return None
+    return contiguous(x.dtype, () if reduction else x.shape[:1]), contiguous(x.dtype, ())
+
+
 def _is_left_to_torch(x: Tensor) -> bool:
     """Whether a normalisation is not one of floating numbers on the CPU."""
     return x.device.type != "cpu" or not x.dtype.is_floating_point
@@ -289,6 +309,8 @@ RULES: dict[Any, Rule] = {
     **named(loss_of_logits, "binary_cross_entropy_with_logits"),
     **named(running, "cumsum cumprod"),
     **named(same_contiguous, "_softmax _log_softmax"),
+    **named(safe_softmax, "_safe_softmax"),
+    **named(nll_loss, "nll_loss_forward"),
     **named(layer_norm, "native_layer_norm"),
     **named(batch_norm, "_native_batch_norm_legit_no_training"),
     **named(native_batch_norm, "native_batch_norm"),
