@@ -99,14 +99,17 @@ def test_a_value_that_is_computed_while_capturing_loads_nothing_of_torch() -> No
     assert loaded(program).isdisjoint(UNNEEDED)
 
 
-def test_a_training_step_of_an_embedding_loads_no_symbols_of_torch() -> None:
-    """An operator that is called on fakes outside of their mode has torch load distributed tensors,
-    and sympy with them: half a second.
+def test_a_training_step_of_a_transformer_loads_no_symbols_of_torch() -> None:
+    """Some of torch's meta kernels load sympy; and an operator that is called on fakes outside of
+    their mode has torch load distributed tensors, and sympy with them: half a second.
     """
     program = (
         "import torch, fusewright\n"
-        "layer = fusewright.compile(torch.nn.Embedding(5, 3), options={'strict': True})\n"
-        "layer(torch.tensor([1, 2])).sum().backward()"
+        "from torch import nn\n"
+        "layer = nn.TransformerEncoderLayer(4, 2, 8, batch_first=True)\n"
+        "model = nn.Sequential(nn.Embedding(5, 4), layer, nn.Flatten(0, 1))\n"
+        "loss = lambda x: nn.functional.cross_entropy(model(x), x.flatten())\n"
+        "fusewright.compile(loss, options={'strict': True})(torch.tensor([[1, 2, 3]])).backward()"
     )
     assert loaded(program).isdisjoint({"sympy", "torch.distributed.tensor", "torch._dynamo"})
 
