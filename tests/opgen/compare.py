@@ -12,7 +12,7 @@ import argparse
 import json
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -79,10 +79,10 @@ def _words(outcome: object, device: str = "cpu") -> tuple[type, str]:
     return type(outcome), first.replace(f"{device}FloatType", "torch.FloatTensor")
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("device", choices=OPERATORS)
-    device = parser.parse_args().device
+    device = parser.parse_args(arguments).device
     operators = [read_declarations().operators[name] for name in KERNELS]
     match device:
         case "hosted":

@@ -4,34 +4,25 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 import shutil
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
 from tests.opgen.compare import OPERATORS, programs
-from tests.opgen.processes import got_through
-
-ROOT = Path(__file__).parents[2]
+from tests.opgen.processes import run_program
 
 
 @functools.cache
 def differences(device: str) -> dict[str, str | None]:
     """What each program does otherwise, found in a process of its own: it has one device."""
-    path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.opgen.compare", device],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        check=False,
+    output = run_program(
+        f"""
+        from tests.opgen.compare import main
+        main([{device!r}])
+        """
     )
-    assert got_through(done), done.stderr
-    return json.loads(done.stdout)
+    found: dict[str, str | None] = json.loads(output)
+    return found
 
 
 def marks(device: str) -> tuple[pytest.MarkDecorator, ...]:

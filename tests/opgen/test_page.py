@@ -37,7 +37,7 @@ def test_programs_print_what_the_page_shows(command: str, shown: str) -> None:
         text=True,
         check=False,
     )
-    assert got_through(done), done.stderr
+    assert got_through(done.returncode, done.stderr), done.stderr
     assert _without_fractions(done.stdout) == _without_fractions(shown)
     if "benchmarks" not in command:
         assert _fractions(done.stdout) == pytest.approx(_fractions(shown), rel=1e-3)
