@@ -190,24 +190,9 @@ def _push(queue: list[Candidate], graph: Graph, step: int, others: Iterator[int]
         first, second = min(step, other), max(step, other)
         saved = bytes_saved(graph, first, second)
         if saved > 0:
-            columns = _gathers_columns(graph, first) or _gathers_columns(graph, second)
+            nests = graph.nest(first), graph.nest(second)
+            columns = any(nest.gathers_columns for nest in nests if nest is not None)
             heapq.heappush(queue, (-saved, columns, second - first, first, second))
-
-
-def _gathers_columns(graph: Graph, step: int) -> bool:
-    """Whether a step adds up columns, which programs of stripes do beside rows (`stripes`): what
-    both read is better computed where the rows are.
-    """
-    nest = graph.nest(step)
-    if nest is None or not graph.analysis.limits_of(nest.device).stripes:
-        return False
-    return any(
-        graph.analysis.stride(load.index, loop) == 1
-        for piece in nest.pieces
-        if piece.is_reduction and piece.inner
-        for load in piece.loads(graph.analysis)
-        for loop in nest.outer
-    )
 
 
 def bytes_saved(graph: Graph, first: int, second: int) -> int:

@@ -200,6 +200,19 @@ class Nest:
         return not self.written.keys().isdisjoint(self.analysis.products_that_compute)
 
     @cached_property
+    def gathers_columns(self) -> bool:
+        """Whether it adds up columns, which programs of stripes do beside rows (`stripes`): what
+        both read is better computed where the rows are.
+        """
+        return self.analysis.limits_of(self.device).stripes > 0 and any(
+            self.analysis.stride(load.index, loop) == 1
+            for piece in self.pieces
+            if piece.is_reduction and piece.inner
+            for load in piece.loads(self.analysis)
+            for loop in self.outer
+        )
+
+    @cached_property
     def symbols(self) -> frozenset[str]:
         """Names of all loops."""
         inner = (symbol.name for piece in self.pieces for symbol in piece.inner)
