@@ -8,10 +8,16 @@ import gc
 import os
 import random
 import sys
+import tempfile
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
+# Tests start interpreters by the hundred, each of which would compile all sources that it imports.
+if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
+    bytecode = os.path.join(tempfile.gettempdir(), f"fusewright-bytecode-{os.getuid()}")
+    os.environ.setdefault("PYTHONPYCACHEPREFIX", bytecode)
 
 # Triton reads this once, when it is first imported, which torch's own front end may do in any test.
 os.environ.setdefault("TRITON_INTERPRET", "1")
