@@ -38,6 +38,9 @@ class Chunks:
     is_first: bool
     """Whether the loop over the chunks is the outermost, else the innermost."""
 
+    is_interleaved: bool = False
+    """Whether a chunk has one of every `count` turns, else turns that follow each other."""
+
     @property
     def length(self) -> Index:
         """Elements of a chunk along the loop that is cut."""
@@ -65,7 +68,11 @@ class Chunks:
             outer=(chunk, *own) if self.is_first else (*own, chunk),
             inner=tuple(rest if symbol == self.cut else symbol for symbol in inner),
             renamed={old: new.index for old, new in zip(outer, own, strict=True) if old != new},
-            place=chunk.index * self.length + rest.index,
+            place=(
+                rest.index * self.count + chunk.index
+                if self.is_interleaved
+                else chunk.index * self.length + rest.index
+            ),
         )
 
     def within(self, make: Expressions, place: Index, kind: str, value: Value) -> Value:

@@ -46,6 +46,9 @@ LARGE = 1 << 15
 ROWS_OF_CHUNK = 16
 """Rows that lie across memory in a chunk at least: each chunk writes a row of partial results."""
 
+NARROW = 32
+"""Results next to each other up to which rows that lie across memory are taken together."""
+
 ROWS_OF_STRIPE = 8
 """Rows in a stripe at least: each stripe writes a row of partial results."""
 
@@ -78,6 +81,10 @@ def _split(
     """The statements that take the place of a large reduction; none: it stays whole."""
     if not isinstance(statement, ComputedBuffer) or not isinstance(statement.body, Reduction):
         return []
+    narrow = _narrow_chunks(statement, statement.body, analysis)
+    if narrow is not None:
+        first, total = _partial_and_total(statement, statement.body, narrow, analysis)
+        return [*(_split(first, analysis, rows, (total, *following)) or [first]), total]
     chunks = chunks_of(statement, statement.body, analysis, rows)
     chunks = chunks or _walked_chunks(statement, statement.body, following, analysis)
     if chunks is None:
@@ -178,6 +185,36 @@ def _stripes_of(
     return chunks if chunks.fit and limits.are_enough_stripes(chunks.count) else None
 
 
+def _narrow_chunks(statement: ComputedBuffer, body: Reduction, analysis: Analysis) -> Chunks | None:
+    """How a reduction is cut whose rows lie across memory and are close together, since fewer
+    results than a vector or two lie next to each other: as many rows as a kernel walks over at once
+    become one. None: it is not.
+    """
+    limits = analysis.limits_of(statement.outputs[0].layout.device)
+    points = analysis.product(symbol.extent for symbol in body.loops)
+    reduced = analysis.points(symbol.extent for symbol in body.reduction_loops)
+    if not limits.walks_rows or body.kind not in NEUTRAL_ELEMENTS or not points.is_constant:
+        return None
+    width = int(points)
+    if not 1 < width <= NARROW or width * reduced < WALKED_ELEMENTS:
+        return None
+    steps = [load.index for load in analysis.loads(body.value)]
+    cut = next(
+        (
+            loop
+            for loop in body.reduction_loops
+            if any(analysis.stride(index, loop) == width for index in steps)
+        ),
+        None,
+    )
+    if cut is None or _lies_across(body, limits, analysis) is None:
+        return None
+    count = near_count(cut.extent, min(WALKED_LANES // width, analysis.hint(cut.extent)))
+    if count < 2:
+        return None
+    return Chunks(cut=cut, count=count, is_first=True, is_interleaved=True)
+
+
 def _walked_chunks(
     statement: ComputedBuffer,
     body: Reduction,
@@ -195,16 +232,25 @@ def _walked_chunks(
         return None
     if points * reduced < WALKED_ELEMENTS:
         return None
-    along = _lies_across(body, limits, analysis)
-    if along is None:
+    if _lies_across(body, limits, analysis) is None:
         return None
-    tiles = -(-points // min(WALKED_LANES, analysis.hint(along.extent)))
+    tiles = -(-points // min(WALKED_LANES, _neighbours(body, analysis)))
     count = min(-(-limits.chunks // tiles), reduced // ROWS_OF_CHUNK)
     if tiles >= limits.reductions or count < 2:
         return None
     if reduced <= HELD_ROWS and _is_read_again(statement, body, following, analysis):
         return None
     return _in_chunks(body, count, analysis, is_first=True)
+
+
+def _neighbours(body: Reduction, analysis: Analysis) -> int:
+    """Results whose elements lie next to each other in memory."""
+    steps = [load.index for load in analysis.loads(body.value)]
+    count = 1
+    for loop in reversed(body.loops):
+        if any(analysis.stride(index, loop) == count for index in steps):
+            count *= max(1, analysis.hint(loop.extent))
+    return count
 
 
 def _is_read_again(
