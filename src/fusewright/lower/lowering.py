@@ -253,7 +253,8 @@ class _Lowering:
                 call, node, node.target.call, arguments, layouts, partial(self.dies_with, node)
             )
         if is_nothing(call, meta):
-            if operator_name(name) in MAY_RAISE and picks_by(arguments):
+            may_raise = operator_name(name) in MAY_RAISE and picks_by(arguments)
+            if may_raise or is_sized_by_data(node.target, arguments):
                 return call_extern(call, node, arguments, keywords)
             empty = tuple(constant(call, 0, which) for which in range(len(call.results)))
             return empty if isinstance(meta, (tuple, list)) else empty[0]
@@ -445,6 +446,22 @@ def picks_by(arguments: Iterable[Any]) -> bool:
     """
     boxes = [argument for argument in arguments if isinstance(argument, Box)]
     return any(box.dtype.is_integer and integer(0) not in box.size for box in boxes)
+
+
+def is_sized_by_data(target: Any, arguments: Iterable[Any]) -> bool:
+    """Whether data decides the size of an operator's result: what a program promises of it, such as
+    that there are no elements, holds only once the operator has run.
+    """
+    if torch.Tag.dynamic_output_shape not in getattr(target, "tags", ()):
+        return False
+    boxes = [
+        one
+        for argument in arguments
+        for one in (argument if isinstance(argument, (list, tuple)) else (argument,))
+        if isinstance(one, Box)
+    ]
+    picking = boxes[1:] or boxes  # What is picked from does not tell how much is.
+    return any(integer(0) not in box.size for box in picking)
 
 
 def is_nothing(call: Call, meta: Any) -> bool:
