@@ -27,7 +27,7 @@ from torch.testing._internal.common_methods_invocations import op_db
 from torch.testing._internal.opinfo.core import BinaryUfuncInfo
 
 import fusewright
-from tests.operators.samples import all_samples, name_of
+from tests.operators.samples import name_of
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -136,7 +136,7 @@ def other_types(info: Any) -> Iterator[Case]:
     wanted = torch.float32 if torch.float32 in info.dtypes else next(iter(info.dtypes), None)
     if wanted is None:
         return
-    samples = enumerate(islice(all_samples(info, wanted), 2))
+    samples = enumerate(islice(info.sample_inputs("cpu", wanted), 2))
     for dtype, (number, sample) in product(TYPES, samples):
         if dtype not in info.dtypes:
             args = cast((sample.input, *sample.args), wanted, dtype)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-import numpy as np
 import torch
 from torch.testing._internal.common_methods_invocations import op_db
-from torch.testing._internal.common_utils import SEED, set_rng_seed
 
 from fusewright.lower.rules import words
 from tests.lower.support import assert_same, leaves
@@ -47,31 +44,9 @@ def sample_inputs(info: Any, dtype: torch.dtype, count: int, device: str = "cpu"
     """The first `count` of the database's samples. Those with dropout are left out: the database
     seeds eager's call alone.
     """
-    repeatable = (s for s in all_samples(info, dtype, device) if not s.kwargs.get("dropout_p"))
+    torch.manual_seed(0)
+    repeatable = (s for s in info.sample_inputs(device, dtype) if not s.kwargs.get("dropout_p"))
     return islice(repeatable, count)
-
-
-def all_samples(info: Any, dtype: torch.dtype, device: str = "cpu") -> Iterator[Any]:
-    """What `info.sample_inputs` gives, without looking for a test case on the stack, and on a CPU
-    without queueing the stack for a GPU each time that it seeds: a tenth of a walk's time.
-    """
-    _seed(0, device)
-    remaining = iter(info.sample_inputs_func(info, device, dtype, False))
-    while True:
-        _seed(SEED, device)
-        try:
-            yield next(remaining)
-        except StopIteration:
-            return
-
-
-def _seed(seed: int, device: str) -> None:
-    if device != "cpu":
-        set_rng_seed(seed)
-        return
-    torch.default_generator.manual_seed(seed)
-    random.seed(seed)
-    np.random.seed(seed)
 
 
 def samples(
