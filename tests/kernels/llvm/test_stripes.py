@@ -11,9 +11,15 @@ import fusewright
 from fusewright.kernels.llvm.emit import GroupWriter
 from fusewright.runtime.llvm_engine import cpu_target
 from fusewright.runtime.memory_checks import MemoryChecks
-from tests.gpu.support import gradients
 from tests.kernels.llvm.harness import build
-from tests.kernels.normalizations import layer_norm, layer_norm_at_places, rms_norm
+from tests.kernels.normalizations import (
+    calls_of,
+    check_gradients,
+    inputs_of,
+    layer_norm,
+    layer_norm_at_places,
+    rms_norm,
+)
 from tests.threads import with_threads
 
 CHECKS = MemoryChecks(guard_pages="both", garbage=True)
@@ -86,24 +92,10 @@ def test_gradients_of_normalisations(
     """They are as near to exact ones as eager's, whatever the number of threads, and one kernel
     makes all of them.
     """
-    torch.manual_seed(0)
-    written: list[GroupWriter] = []
-    stripe = GroupWriter._write_stripe
-
-    def counted(writer: GroupWriter) -> None:
-        written.append(writer)
-        stripe(writer)
-
-    monkeypatch.setattr(GroupWriter, "_write_stripe", counted)
-    vectors = 1 if function is rms_norm else 2
-    inputs = [torch.randn(size).to(dtype) for size in (shape, *[shape[-1:]] * vectors)]
+    written = calls_of(monkeypatch, GroupWriter, "_write_stripe")
+    inputs = inputs_of(shape, 1 if function is rms_norm else 2, dtype)
     compiled = fusewright.compile(function, options={"strict": True, "verify": True})
-    exact = gradients(function, tuple(value.double() for value in inputs))
-    eager = gradients(function, tuple(inputs))
     for threads in (1, 2):
         with with_threads(threads):
-            found = gradients(compiled, tuple(inputs))
-        for own, other, wanted in zip(found, eager, exact, strict=True):
-            error, allowed = ((given.double() - wanted).abs().max() for given in (own, other))
-            assert error <= 2 * allowed + 1e-6
+            check_gradients(function, compiled, inputs, share=2)
     assert len(written) == 1

@@ -14,8 +14,14 @@ from tests.kernels.triton.interpreted import NAME  # isort: skip - it has to com
 import fusewright
 from fusewright.ir.group import Gather
 from fusewright.kernels.triton.emit import KernelWriter
-from tests.gpu.support import gradients
-from tests.kernels.normalizations import layer_norm, layer_norm_at_places, rms_norm
+from tests.kernels.normalizations import (
+    calls_of,
+    check_gradients,
+    inputs_of,
+    layer_norm,
+    layer_norm_at_places,
+    rms_norm,
+)
 
 
 def rms_norm_rotary(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
@@ -40,25 +46,11 @@ def rms_norm_rotary(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
 def test_gradients_are_as_near_to_exact_ones_as_eagers(
     function: Any, shape: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    torch.manual_seed(0)
-    written: list[KernelWriter] = []
-    stripe = KernelWriter.stripe
-
-    def counted(writer: KernelWriter) -> None:
-        written.append(writer)
-        stripe(writer)
-
-    monkeypatch.setattr(KernelWriter, "stripe", counted)
+    written = calls_of(monkeypatch, KernelWriter, "stripe")
     vectors = 2 if function in (layer_norm, layer_norm_at_places) else 1
     gathers = 2 if function is rms_norm_rotary else vectors  # Halves of one vector.
-    inputs = [torch.randn(size) for size in (shape, *[shape[-1:]] * vectors)]
     options = {"strict": True, "verify": True}
     compiled = fusewright.compile(function, backend=NAME, options=options, fullgraph=True)
-    exact = gradients(function, [value.double() for value in inputs])
-    eager = gradients(function, inputs)
-    found = gradients(compiled, inputs)
-    for own, other, wanted in zip(found, eager, exact, strict=True):
-        error, allowed = ((given.double() - wanted).abs().max() for given in (own, other))
-        assert error <= 4 * allowed + 1e-6
+    check_gradients(function, compiled, inputs_of(shape, vectors), share=4)
     (own,) = written
     assert sum(isinstance(a, Gather) for stage in own.stages for a in stage.actions) == gathers
