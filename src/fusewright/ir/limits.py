@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from fusewright.ir.dtype import DType
 from fusewright.ir.group import Group
-from fusewright.records import record
+from fusewright.records import record, replace
 
 
 def _holds(group: Group) -> bool:
@@ -296,19 +296,11 @@ def cpu_limits(
             return product.rows <= few_half_rows
         return product.dtype is DType.F32 or product.dtype in HALF_TYPES
 
+    limits = Limits(walks_rows=True, multiplies=multiplies, attends=attends, stripes=STRIPES_OF_CPU)
     if threads is None:
-        return Limits(
-            walks_rows=True, multiplies=multiplies, attends=attends, stripes=STRIPES_OF_CPU
-        )
+        return limits
     rows = RowsOnThreads(threads)
-    return Limits(
-        walks_rows=True,
-        multiplies=multiplies,
-        attends=attends,
-        stripes=STRIPES_OF_CPU,
-        leaves_whole=rows.are_whole,
-        leaves_open=rows.are_open,
-    )
+    return replace(limits, leaves_whole=rows.are_whole, leaves_open=rows.are_open)
 
 
 CPU = cpu_limits()

@@ -11,7 +11,8 @@ After:
 nest [i0<256, i1<768]          store y[768*i0 + i1]:  x[768*i0 + i1] + w[i1] * 2
 ```
 The loops of the producer are found from the element that is read (`invert`), so the reader may walk
-it in any order, repeat it or skip parts; a value that may raise has to be read whole by someone. A
+it in any order, repeat it or skip parts; where that takes divisions, the reader's loops are split
+as the producer's are (`align`). A value that may raise has to be read whole by someone. A
 value is inlined
 * into a single place that needs each element about once, whatever it costs; or more often, if it
   is stored only because it may raise;
@@ -326,11 +327,12 @@ def _split_for_all(nest: Nest, inlined: Mapping[str, Nest]) -> Nest:
     if nest.is_product:
         return nest
     (piece,) = nest.pieces
+    conditions = access_conditions(piece.roots)
     for load in piece.loads(nest.analysis):
         source = inlined.get(load.buffer)
         if source is None:
             continue
-        places = _loops_at(source, load, _conditions(piece, load))
+        places = _loops_at(source, load, conditions.get(id(load), ALWAYS))
         if places is None or not _divides(places, load):
             continue
         split = _split_for(source, nest, piece, load)

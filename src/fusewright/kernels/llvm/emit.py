@@ -94,7 +94,10 @@ class GroupWriter:
         with scope.loop(symbols, begin, end, 1, runs=False) as unit:
             block = None if is_point else self._decode(unit)
             if plan.outer_lane is None:
-                self._write_stripe() if self.group.walked else self.write_stages()
+                if self.group.walked:
+                    self._write_stripe()
+                else:
+                    self.write_stages()
             else:
                 start, stop = self._block_range(plan.outer_lane, block)
                 if plan.by_rows:
