@@ -150,6 +150,12 @@ def same_sizes(a: Sequence[Any], b: Sequence[Any]) -> bool:
     return len(a) == len(b) and all(map(known_equal, a, b))
 
 
+def copied_row_major(x: Tensor) -> Geometry | None:
+    """The geometry of a copy of a row-major tensor; None where it is not known to be one."""
+    result = contiguous(x.dtype, x.shape)
+    return result if same_sizes(result.stride, x.stride()) else None
+
+
 def is_dense(size: Sequence[int], stride: Sequence[int]) -> bool:
     """Whether the elements are known to fill their memory without overlap, in any order of
     dimensions.

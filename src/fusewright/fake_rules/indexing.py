@@ -14,6 +14,7 @@ from fusewright.fake_rules.geometry import (
     aten,
     broadcast_sizes,
     contiguous,
+    copied_row_major,
     is_channels_last,
     named,
     ordered_by_strides,
@@ -182,8 +183,7 @@ def put(
     picked = advanced_index(x, indices)
     if picked is None or not same_sizes(picked.size, values.shape):
         return None
-    result = contiguous(x.dtype, x.shape)
-    return result if same_sizes(result.stride, x.stride()) else None
+    return copied_row_major(x)
 
 
 def scattered(view: Any) -> Rule:
@@ -193,9 +193,8 @@ def scattered(view: Any) -> Rule:
         shown = VIEW_RULES[view](x, *arguments, **keywords)
         if not isinstance(shown, ViewGeometry) or not same_sizes(shown.size, source.shape):
             return None
-        result = contiguous(x.dtype, x.shape)
         is_alike = source.dtype == x.dtype and source.device == x.device
-        return result if is_alike and same_sizes(result.stride, x.stride()) else None
+        return copied_row_major(x) if is_alike else None
 
     return rule
 

@@ -13,6 +13,7 @@ from fusewright.fake_rules.geometry import (
     Rule,
     channels_last,
     contiguous,
+    copied_row_major,
     has_memory_format,
     is_channels_last,
     named,
@@ -165,8 +166,7 @@ def safe_softmax(x: Tensor, dim: int, dtype: torch.dtype | None = None) -> Geome
     """_safe_softmax of a contiguous tensor, without a change of type."""
     if dtype is not None or not x.dtype.is_floating_point or not -x.dim() <= dim < x.dim():
         return None
-    result = contiguous(x.dtype, x.shape)
-    return result if same_sizes(result.stride, x.stride()) else None
+    return copied_row_major(x)
 
 
 def nll_loss(
