@@ -372,14 +372,14 @@ def test_a_kept_plan_is_replayed(
 
     def results(function: Callable[..., Any]) -> list[torch.Tensor]:
         found = []
+        x, slope = torch.empty(3), torch.ones(3)  # A call with memory that moved is recorded anew.
         for weight in (torch.ones(3), torch.ones(3, requires_grad=True)):
             for step in range(10):
-                x = torch.full((3,), float(step))
-                result = function(weight, x)
+                result = function(weight, x.fill_(step))
                 if weight.requires_grad:
-                    result.sum().backward()
+                    result.backward(slope)
                     found.append(weight.grad.clone())  # type: ignore[union-attr]
-                found += [x, result.detach()]
+                found += [x.clone(), result.detach()]
         return found
 
     for expected in ("new: ", FOUND):
