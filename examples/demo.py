@@ -126,7 +126,9 @@ def _compilations(model: Any) -> tuple[Any, ...]:
 
 
 def _stage_table(compilation: Any, record: Any) -> Table:
-    """Seconds that each stage of the compile took, and what it made."""
+    """Seconds that each stage of the compile took, and what it made. Where an earlier process has
+    kept the plan, tracing is followed by loading.
+    """
     made = {
         "capture": f"1 graph, {compilation.node_count} nodes, {compilation.input_count} inputs",
         "lower": f"{len(record.program.statements)} loop bodies and library calls",
@@ -137,10 +139,12 @@ def _stage_table(compilation: Any, record: Any) -> Table:
     }
     times = {
         "capture": compilation.capture_seconds,
-        **{stage: record.timings[stage] for stage in STAGES},
+        **{stage: record.timings[stage] for stage in STAGES if stage in record.timings},
         "guards": compilation.finish_seconds,
     }
-    table = Table(title="stages", title_justify="left")
+    table = Table(title="stages", title_justify="left", caption_justify="left")
+    if len(times) < len(STAGES):
+        table.caption = f"plan: {record.kept}"
     table.add_column("stage")
     table.add_column("time", justify="right")
     table.add_column("made")
