@@ -1,7 +1,7 @@
 """Models on a GPU: eager, torch.compile and fusewright side by side.
 
     python -m benchmarks.gpu [--mode infer|train|both] [--models NAME …] [--columns NAME …]
-        [--compile-mode reduce-overhead|max-autotune|…]
+        [--compile-mode reduce-overhead|max-autotune|…] [--ahead JOBS]
 
 Inference is in bfloat16, of GPT-2 and Llama also of one token behind a text; a training step is
 forward, loss and backward under autocast to bfloat16.
@@ -11,8 +11,9 @@ beside parameters and inputs; kernels that it launches; for fusewright, what its
 and the bandwidth that they reach by that, as a share of a copy's; the relative error against
 float64 of the results, or of all gradients together. (`benchmarks.first_calls` has cold and warm
 first calls.) A row is printed when it is known, with the seconds that it took, and all at the end.
-A model that is not begun within `--seconds` is named as left out. The exit status is 1 if one was,
-if our column failed, or strayed from float64 more than twice as far as eager.
+A model that is not begun within `--seconds` is named as left out. With `--ahead`, all is compiled
+before that, so many processes at once, and first calls find it on disk. The exit status is 1 if one
+was, if our column failed, or strayed from float64 more than twice as far as eager.
 """
 
 from __future__ import annotations
@@ -24,14 +25,17 @@ import gc
 import math
 import os
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -113,14 +117,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--columns", nargs="+", choices=COLUMNS, default=list(COLUMNS))
     parser.add_argument("--compile-mode", choices=COMPILE_MODES, default="default")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="begin no model after that")
+    parser.add_argument("--ahead", type=int, metavar="JOBS", help="compile all first, in processes")
+    parser.add_argument("--only-compile", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     begin = time.perf_counter()
     if not torch.cuda.is_available():
         print("no CUDA device")
         return 1
+    modes = ("infer", "train") if options.mode == "both" else (options.mode,)
+    if options.only_compile:
+        only_compile(options.models[0], options.mode, options.columns[0], options.compile_mode)
+        return 0
+    if options.ahead:
+        compile_ahead(modes, options)
+        print(f"compiled ahead in {time.perf_counter() - begin:.0f} s", flush=True)
+        begin = time.perf_counter()
     rows: list[str] = []
     bad = 0
-    for mode in ("infer", "train") if options.mode == "both" else (options.mode,):
+    for mode in modes:
         rows += [f"-- {mode}, {torch.cuda.get_device_name()}, torch {torch.__version__}", HEAD]
         print("\n".join(rows[-2:]), flush=True)
         for name in options.models or names_for(mode):
@@ -137,6 +151,43 @@ def main(arguments: Sequence[str] | None = None) -> int:
             bad += is_bad(columns)
     print("\n" + "\n".join(rows))
     return int(bad > 0)
+
+
+def compile_ahead(modes: Sequence[str], options: argparse.Namespace) -> None:
+    """Leave on disk what all columns compile, `options.ahead` processes at once."""
+    choices = [
+        ("--mode", mode, "--models", name, "--columns", column)
+        for mode in modes
+        for name in options.models or names_for(mode)
+        if name in names_for(mode)
+        for column in options.columns
+        if column != EAGER
+    ]
+    command = [sys.executable, "-m", "benchmarks.gpu", "--only-compile"]
+    command += ["--compile-mode", options.compile_mode]
+    threads = {"TORCHINDUCTOR_COMPILE_THREADS": "2"}  # Of each process: there are many.
+
+    def run(choice: tuple[str, ...]) -> None:
+        subprocess.run(
+            [*command, *choice],
+            cwd=Path(__file__).parents[1],
+            env={**os.environ, **threads},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            check=False,  # What fails here fails in its turn, too, and is told there.
+        )
+
+    with ThreadPoolExecutor(options.ahead) as pool:
+        list(pool.map(run, choices))
+
+
+def only_compile(name: str, mode: str, column: str, compile_mode: str) -> None:
+    """Call a compiled model until its kernels are on disk."""
+    module, inputs = build(name, mode)
+    call = one_call(compiled(column, module, compile_mode), module, inputs, mode)
+    for _ in range(2):
+        call()
+    torch.cuda.synchronize()
 
 
 def row_of(name: str, columns: list[Measured]) -> Iterator[str]:
@@ -358,6 +409,8 @@ def caches_in(folder: str) -> dict[str, str]:
 
 
 if __name__ == "__main__":
+    if "--only-compile" in sys.argv:  # It fills the caches of the process that started it.
+        sys.exit(main())
     with tempfile.TemporaryDirectory() as folder:
         os.environ.update(caches_in(folder))
         sys.exit(main())
