@@ -2,10 +2,11 @@
 the largest and the smallest, rows of one value), forward and gradient, compiled beside eager.
 
     python -m tests.end_to_end.special_values [--dtype NAME] [--kind KIND] [--all] [NAME ...]
+        [--device cuda] [--part K/N]
 
 prints a row for each result that differs: NaN, infinities and signs have to be eager's, bit for
 bit; finite numbers have to be as close to the result in double precision as eager's are, or within
-a few units in the last place.
+a few units in the last place. `--part` takes every N-th case, from the K-th on.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import torch
@@ -220,7 +222,7 @@ FORMULAS: dict[str, Callable[..., Any]] = {
     "softplus beta": lambda x: F.softplus(x, beta=2.5, threshold=10),
     "elu alpha": lambda x: F.elu(x, 0.3),
     "celu alpha": lambda x: F.celu(x, 0.3),
-    "prelu": lambda x: F.prelu(x, torch.tensor([0.25], dtype=x.dtype)),
+    "prelu": lambda x: F.prelu(x, x.new_full((1,), 0.25)),
     "logit eps": lambda x: torch.logit(x, 1e-3),
     "nan_to_num values": lambda x: torch.nan_to_num(x, 1.0, 2.0, -2.0),
     "lerp": lambda x: torch.lerp(x, torch.ones_like(x), 0.75),
@@ -321,19 +323,24 @@ LOSSES: dict[str, Callable[..., Any]] = {
     "margin_ranking": lambda x, y: F.margin_ranking_loss(x, y, torch.ones_like(x)),
     "hinge": lambda x, y: F.hinge_embedding_loss(x, torch.where(y > 0, 1.0, -1.0).to(x.dtype)),
     "gaussian_nll": lambda x, y: F.gaussian_nll_loss(x, y, y.abs(), reduction="none"),
-    "cross_entropy": lambda x, y: F.cross_entropy(x, torch.arange(len(x)) % 24, reduction="none"),
-    "cross_entropy mean": lambda x, y: F.cross_entropy(x[:1], torch.arange(1)),
+    "cross_entropy": lambda x, y: F.cross_entropy(x, classes(x), reduction="none"),
+    "cross_entropy mean": lambda x, y: F.cross_entropy(x[:1], classes(x[:1])),
     "cross_entropy ignored": lambda x, y: F.cross_entropy(x[:2], x.new_zeros(2).long(),
                                                           ignore_index=0),
     "cross_entropy smooth": lambda x, y: F.cross_entropy(
-        x, torch.arange(len(x)) % 24, reduction="none", label_smoothing=0.1
+        x, classes(x), reduction="none", label_smoothing=0.1
     ),
-    "nll": lambda x, y: F.nll_loss(x, torch.arange(len(x)) % 24, reduction="none"),
-    "nll none": lambda x, y: F.nll_loss(x[:0], torch.arange(0)),
+    "nll": lambda x, y: F.nll_loss(x, classes(x), reduction="none"),
+    "nll none": lambda x, y: F.nll_loss(x[:0], classes(x[:0])),
     "triplet": lambda x, y: F.triplet_margin_loss(x, y, x.flip(0), reduction="none"),
     "cdist": lambda x, y: torch.cdist(x, y[:3]),
     "pairwise_distance": lambda x, y: F.pairwise_distance(x, y),
 }  # fmt: skip
+
+
+def classes(x: Tensor) -> Tensor:
+    """A class for each row."""
+    return torch.arange(len(x), device=x.device) % 24
 
 
 def _along(name: str) -> Callable[..., Any]:
@@ -530,9 +537,10 @@ def differences(
         yield found
 
 
-def check(case: Case, dtype: torch.dtype) -> Iterator[str]:
+def check(case: Case, dtype: torch.dtype, device: str = "cpu") -> Iterator[str]:
     """What differs, as lines."""
-    for arguments in case.arguments(dtype):
+    for on_cpu in case.arguments(dtype):
+        arguments = [argument.to(device) for argument in on_cpu]
         try:
             eager = run(case.program, arguments)
         except (RuntimeError, TypeError):
@@ -564,12 +572,15 @@ def main() -> None:
     parser.add_argument("names", nargs="*")
     parser.add_argument("--dtype", default="")
     parser.add_argument("--kind", default="")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--part", default="0/1")
     parser.add_argument("--all", action="store_true", help="those of KNOWN too")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     started, totals = time.perf_counter(), Counter[str]()
-    for case in cases():
+    part, parts = map(int, options.part.split("/"))
+    for case in islice(cases(), part, None, parts):
         if options.names and case.name not in options.names:
             continue
         if options.kind and case.kind != options.kind:
@@ -581,7 +592,7 @@ def main() -> None:
                 totals["known to differ"] += 1
                 continue
             totals["checked"] += 1
-            found = list(check(case, dtype))
+            found = list(check(case, dtype, options.device))
             totals["different"] += bool(found)
             for text in found:
                 print(f"{case.kind} {case.name} {str(dtype)[6:]}: {text}", flush=True)
