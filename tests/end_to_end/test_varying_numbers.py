@@ -5,6 +5,7 @@ that all agree with eager to the last bits that a type has.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -167,6 +168,21 @@ def test_division_by_zero_is_pythons() -> None:
         assert torch.equal(compiled(X, value), X * (1 / value))
     with pytest.raises(ZeroDivisionError):
         compiled(X, 0.0)
+
+
+def test_division_by_zero_is_cpps_in_gradients() -> None:
+    """A variance of as many elements as its correction has no degree of freedom."""
+
+    def program(x: Tensor) -> Tensor:
+        return x.var(0, correction=2)
+
+    compiled = fusewright.compile(program, dynamic=True, options={"strict": True})
+    for rows in (2, 3, 1):
+        x = torch.randn(rows, 3, requires_grad=True)
+        with warnings.catch_warnings(action="ignore"):
+            (wanted,) = torch.autograd.grad(program(x).sum(), x)
+            (found,) = torch.autograd.grad(compiled(x).sum(), x)
+        torch.testing.assert_close(found, wanted, equal_nan=True)
 
 
 def test_what_overflows_raises_as_in_eager() -> None:

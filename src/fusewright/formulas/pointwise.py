@@ -143,7 +143,9 @@ def hardtanh_backward(gradient: Tensor, x: Tensor, low: float, high: float) -> T
 def elu_backward(
     gradient: Tensor, alpha: float, scale: float, input_scale: float, is_result: bool, x: Tensor
 ) -> Tensor:
-    """scale g where x > 0, else g input_scale (result + scale alpha)."""
+    """scale g where x > 0, else g input_scale (result + scale alpha); scale g for NaN on a GPU,
+    whose kernel asks whether x <= 0.
+    """
     if x.dtype in HALF_TYPES:
         return NotImplemented
     if is_result:
@@ -153,7 +155,9 @@ def elu_backward(
         inner = aten.mul.Tensor(power, input_scale * alpha * scale)
     below = aten.mul.Tensor(gradient, inner)
     above = aten.mul.Tensor(gradient, scale)
-    return aten.where.self(aten.gt.Scalar(x, 0), above, below)
+    if x.device.type == "cpu":
+        return aten.where.self(aten.gt.Scalar(x, 0), above, below)
+    return aten.where.self(aten.le.Scalar(x, 0), below, above)
 
 
 @formula(aten.softplus_backward.default)

@@ -521,11 +521,21 @@ class RealNode(SymbolicNode):
         return self._compute("mul", other)
 
     def truediv(self, other: RealNode) -> RealNode:
+        """The quotient as C++ has it, whose formulas of gradients divide by what may be 0: the
+        degrees of freedom of a variance, say.
+        """
+        if other.eq(self.wrap_float(0.0)).bool_():
+            zero, dividend = other.value(), self.value()
+            is_defined = dividend != 0 and not math.isnan(dividend)
+            sign = math.copysign(1.0, dividend) * math.copysign(1.0, zero)
+            return self.wrap_float(math.copysign(math.inf, sign) if is_defined else math.nan)
+        return self._compute("truediv", other)
+
+    def float_truediv(self, other: RealNode) -> RealNode:
+        """The quotient as Python has it."""
         if other.eq(self.wrap_float(0.0)).bool_():
             raise ZeroDivisionError("float division by zero")
         return self._compute("truediv", other)
-
-    float_truediv = truediv
 
     def pow(self, other: RealNode) -> RealNode:
         exponent = other.number
