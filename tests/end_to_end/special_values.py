@@ -573,14 +573,14 @@ def main() -> None:
     parser.add_argument("--dtype", default="")
     parser.add_argument("--kind", default="")
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--part", default="0/1")
+    parser.add_argument("--part", default="1/1", metavar="K/N")
     parser.add_argument("--all", action="store_true", help="those of KNOWN too")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     started, totals = time.perf_counter(), Counter[str]()
-    part, parts = map(int, options.part.split("/"))
-    for case in islice(cases(), part, None, parts):
+    first, step = map(int, options.part.split("/"))
+    for case in islice(cases(), first - 1, None, step):
         if options.names and case.name not in options.names:
             continue
         if options.kind and case.kind != options.kind:
