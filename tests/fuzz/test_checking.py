@@ -176,6 +176,18 @@ def test_operators_in_inference_mode_are_judged_by_what_they_are_made_of() -> No
         assert found(program(rows, mode), lambda f, x: (f(x)[0] + 1,)) == {"wrong_value"}
 
 
+def test_what_is_left_of_a_sum_that_cancels_may_be_nothing() -> None:
+    """Whether the mean of equal numbers is that number, and numbers whose sum is tiny add up to 0,
+    is a matter of their order: to ask so is no finding, to ask of what does not cancel is one.
+    """
+    equal = "x0.fill_(3.3)\nv = F.batch_norm(x0, None, None, training=True)\n"
+    assert found(program(equal + "return (v.all(),)"), lambda f, x: (~f(x)[0],)) == set()
+    tiny = "x0.fill_(1.1)\nx0[:2] = -1.1 - 1e-7\nreturn (x0.mean(0).count_nonzero(),)"
+    assert found(program(tiny), lambda f, x: (f(x)[0] - 1,)) == set()
+    plain = "x0.fill_(3)\nx0[1] = 4\nreturn (x0.mean(0).count_nonzero(),)"
+    assert found(program(plain), lambda f, x: (f(x)[0] - 1,)) == {"wrong_value"}
+
+
 def test_logarithms_are_judged_by_what_they_are_added_to() -> None:
     """Where their sum is 0, nothing is left of the digits of either."""
     ones = "x0.fill_(-1)\nreturn (torch.logaddexp2(x0, x0),)"

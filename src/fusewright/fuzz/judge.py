@@ -85,6 +85,11 @@ what is 0 has the sign of rounding. Where squares overflow the deviation is infi
 or NaN.
 """
 
+WITH_STATISTICS: Final = frozenset(
+    str.split("native_layer_norm native_group_norm native_batch_norm _native_batch_norm_legit")
+)
+"""Normalisations whose third result is the factor that differences from the mean are taken by."""
+
 UNSIGNED: Final = NORMALISATIONS | frozenset(
     str.split(
         """
@@ -121,7 +126,8 @@ class _Noise(TorchDispatchMode):
 
     What two numbers of a sum overflow in, the dtype `narrowest`, or the square of one, may or may
     not overflow on the way to the result, as the sum is ordered: in some runs (told by `seed`) such
-    numbers are infinite, and in some they are cut to what does not overflow.
+    numbers are infinite, and in some they are cut to what does not overflow. What is left of a sum
+    that cancels is exactly 0 in some runs, as in one order it may be.
     """
 
     def __init__(self, size: float, seed: int, narrowest: torch.dtype) -> None:
@@ -138,16 +144,11 @@ class _Noise(TorchDispatchMode):
             with self:
                 return torch_compat.decompose(function, args, kwargs or {})
         name = function.overloadpacket.__name__
-        if name in SUMS or name in SQUARES:
-            count = 1 if name in NORMALISATIONS else len(args)  # statistics are written to
-            dtype = (kwargs or {}).get("dtype")
-            summed = [self._summands(arg, name in SQUARES, dtype) for arg in args[:count]]
-            args = [*summed, *args[count:]]
-        if name in POLES:
-            args = [self._at_poles(arg, POLES[name]) for arg in args]
-        if name in SIGNS:
-            args = [self._with_any_nan(arg) for arg in args]
+        args = self._arguments(name, args, kwargs or {})
         result = function(*args, **(kwargs or {}))
+        if name in SUMS and self._cancels and args[0].is_floating_point():
+            of_sizes = function(args[0].abs(), *args[1:], **(kwargs or {}))
+            result = torch.where(result.abs() <= self._size * of_sizes, 0.0, result)
         if name in UNLIKE_AT_NAN:
             return self._with_any_at_nan(result, args)
         if name in ABSOLUTE:
@@ -157,6 +158,8 @@ class _Noise(TorchDispatchMode):
         if name in NORMALISATIONS:
             tensors[0].copy_(self._shifted(tensors[0]))
             self._overflow(tensors[0], args[0])
+            if self._cancels and name in WITH_STATISTICS:
+                self._cancel(tensors[0], args[0], tensors[2])
         if name in CANCELLING:
             factor, argument = args[0], args[-1]  # one and the same without a gradient
             noise = factor * self._noise(factor.shape).to(factor)
@@ -174,6 +177,19 @@ class _Noise(TorchDispatchMode):
         if name in WITHIN_ONE and not result.is_complex():
             result.clamp_(-1, 1)
         return result
+
+    def _arguments(self, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Sequence[Any]:
+        """What an operator is called with in place of its arguments."""
+        if name in SUMS or name in SQUARES:
+            count = 1 if name in NORMALISATIONS else len(args)  # statistics are written to
+            dtype = kwargs.get("dtype")
+            summed = [self._summands(arg, name in SQUARES, dtype) for arg in args[:count]]
+            args = [*summed, *args[count:]]
+        if name in POLES:
+            args = [self._at_poles(arg, POLES[name]) for arg in args]
+        if name in SIGNS:
+            args = [self._with_any_nan(arg) for arg in args]
+        return args
 
     def _summands(self, value: Any, squared: bool, dtype: torch.dtype | None) -> Any:
         """An argument of a sum with noise on each element; `dtype`: the one that sums are in, if it
@@ -234,6 +250,19 @@ class _Noise(TorchDispatchMode):
         """Make what is normalised 0 where squares of `value` may overflow, in some runs."""
         if self._seed % 4 == 3 and bool((value.abs() > self._largest**0.5 / 2).any()):
             result.mul_(0.0)
+
+    @property
+    def _cancels(self) -> bool:
+        """Whether this is a run in which what is left of a sum that cancels is 0."""
+        return self._seed % 5 == 4
+
+    def _cancel(self, result: torch.Tensor, value: torch.Tensor, scale: torch.Tensor) -> None:
+        """Make differences of `value` from its mean, times `scale`, 0 where rounding may do so."""
+        if value.numel() and scale.numel():
+            largest = (
+                value.abs().nan_to_num(0.0, 0.0, 0.0).max() * scale.abs().nan_to_num(0.0).max()
+            )
+            result.copy_(torch.where(result.abs() <= self._size * largest, 0.0, result))
 
     def _shifted(self, value: torch.Tensor) -> torch.Tensor:
         """`value` with noise of the size of its largest finite element on each."""
