@@ -237,14 +237,16 @@ def welford_step(mean, deviation, value, share):
 
 
 @triton.jit
-def welford(mean, deviation, weight, other_mean, other_deviation, other_weight):
-    """Means, sums of squared deviations and counts of two parts together (Chan et al., 1979)."""
-    total = weight + other_weight
-    share = tl.where(total == 0, total, divide(other_weight, tl.where(total == 0, 1.0, total)))
-    delta = other_mean - mean
-    return (
-        mean + delta * share,
-        # In this order a part without weight adds 0, however large the other's mean.
-        deviation + other_deviation + (delta * weight) * (delta * share),
-        total,
-    )
+def welford(mean, deviation, weight, axis: tl.constexpr):
+    """Means and sums of squared deviations of parts, `weight` elements each, as those of all parts
+    together (Chan et al., 1979). The mean is taken from the greatest of theirs on, so that equal
+    numbers have no deviation; a part without weight changes nothing.
+    """
+    start = tl.max(tl.where(weight == 0, float("-inf"), mean), axis, keep_dims=True)
+    count = tl.sum(weight, axis, keep_dims=True)
+    start = tl.where(count == 0, 0.0, start)
+    apart = tl.where(weight == 0, 0.0, mean - start)
+    moved = tl.sum(apart * weight, axis, keep_dims=True) / tl.where(count == 0, 1.0, count)
+    apart = tl.where(weight == 0, 0.0, apart - moved)
+    squares = tl.sum(deviation + (apart * weight) * apart, axis, keep_dims=True)
+    return start + moved, squares

@@ -543,8 +543,7 @@ class KernelWriter:
         if action.kind == "welford":
             self.body.add(f"{name}_weight = {self.turns(axis, action.value.dtype)}")
             parts = ", ".join(f"{name}_{part}" for part in ("mean", "deviation", "weight"))
-            result = f"tl.reduce(({parts}), {axis.position}, functions.welford, keep_dims=True)"
-            self.body.add(f"{', '.join(targets)}, _ = {result}")
+            self.body.add(f"{', '.join(targets)} = functions.welford({parts}, {axis.position})")
         elif action.kind in ARGUMENT:
             pair = f"({name}_value, {name}_place)"
             result = f"tl.reduce({pair}, {axis.position}, functions.{action.kind}, keep_dims=True)"
