@@ -5,7 +5,6 @@ Triton among them. What trials need of memory is what they say.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ import fusewright
 from fusewright.runtime import trials
 from fusewright.runtime.trials import Alternative
 from tests.gpu.support import CUDA, agree, needs_gpu
+from tests.kernels.alternatives import is_library_call
 
 pytestmark = needs_gpu
 
@@ -33,7 +33,7 @@ class KernelsWin:
         for alternative in alternatives:
             alternative()
         torch.cuda.synchronize(device)
-        if not isinstance(alternatives[0], partial):
+        if is_library_call(alternatives[0]):
             return [1000.0] * len(alternatives)
         fastest = min(self.fastest, len(alternatives) - 1)
         return [1.0 if number == fastest else 2.0 for number in range(len(alternatives))]

@@ -18,6 +18,7 @@ from fusewright.kernels import triton
 from fusewright.records import replace
 from fusewright.runtime import trials
 from fusewright.runtime.trials import Alternative
+from tests.kernels.alternatives import first_call, is_library_call
 
 NAME = "triton_tuned"
 
@@ -36,11 +37,6 @@ fusewright.register_backend(
 """A language whose rule leaves products to the library."""
 
 
-def is_call(alternative: Any) -> bool:
-    """Whether an alternative calls the library; else it launches a kernel."""
-    return isinstance(alternative.func, type(torch.ops.aten.mm.default))
-
-
 class Planted:
     """A timer for which either library calls are fast or kernels that multiply, which take three
     tensors. It counts what it is asked.
@@ -54,8 +50,8 @@ class Planted:
     def __call__(self, alternatives: Sequence[Alternative], device: torch.device) -> list[float]:
         for alternative in alternatives:
             alternative()
-        first: Any = alternatives[0]
-        is_kernel = not is_call(first)
+        first = first_call(alternatives[0])
+        is_kernel = not is_library_call(first)
         self.kernels += is_kernel
         self.calls += not is_kernel
         tensors = sum(isinstance(value, Tensor) for value in first.args) if is_kernel else 3
@@ -109,6 +105,17 @@ def test_products_are_calls_where_the_library_is_fast(plant: Callable[[bool], Pl
     assert graph.library_calls == 3
     assert [trial.candidates for trial in tuning.trials[:3]] == [("kernels", "the library")] * 3
     assert [trial.decision.winner for trial in tuning.trials[:3]] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("library_is_fast", [False, True])
+def test_inputs_of_several_sets(
+    plant: Callable[[bool], Planted], library_is_fast: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a GPU, where calls go through them in turn."""
+    monkeypatch.setattr(trials, "cold_sets", lambda *_: 3)
+    plant(library_is_fast)
+    graph, _ = tuned()
+    assert graph.library_calls == 3 * library_is_fast
 
 
 def test_what_was_tried_is_not_tried_again(plant: Callable[[bool], Planted]) -> None:
@@ -178,7 +185,7 @@ class ByTensors:
         for alternative in alternatives:
             alternative()
         first: Any = alternatives[0]
-        if is_call(first):
+        if is_library_call(first):
             return [100.0]
         tensors = sum(isinstance(value, Tensor) for value in first.args)
         return [self.seconds[f"of_{tensors}"]] * len(alternatives)
@@ -259,7 +266,7 @@ def test_an_answer_has_to_be_faster_twice(monkeypatch: pytest.MonkeyPatch, tmp_p
     calls = iter([0.1] * 3)
 
     def timer(alternatives: Sequence[Alternative], device: torch.device) -> list[float]:
-        if not is_call(alternatives[0]):
+        if not is_library_call(alternatives[0]):
             return [1.0] * len(alternatives)
         return [next(calls, 100.0)]
 

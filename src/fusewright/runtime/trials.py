@@ -10,9 +10,9 @@ from __future__ import annotations
 import importlib.metadata
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import cycle
 from math import inf, isfinite
 from typing import Final
 
@@ -83,7 +83,7 @@ class Tuned:
 
     decision: Decision
     was_kept: bool
-    """Whether an earlier process tried it."""
+    """Whether an earlier compile tried it, mostly in an earlier process."""
 
     argument_bytes: int
     """The size of the arguments that it was tried on; 0 where it was not tried in this process."""
@@ -94,11 +94,14 @@ class Tuned:
 
 def in_turn(calls: Sequence[Alternative]) -> Alternative:
     """One alternative that makes the next of some calls each time."""
-    return calls[0] if len(calls) == 1 else partial(_call_next, cycle(calls))
+    return calls[0] if len(calls) == 1 else partial(call_next, deque(calls))
 
 
-def _call_next(calls: Iterator[Alternative]) -> object:
-    return next(calls)()
+def call_next(calls: deque[Alternative]) -> object:
+    """Make the first call, which comes last from then on."""
+    call = calls[0]
+    calls.rotate(-1)
+    return call()
 
 
 def cold_sets(device: torch.device, input_bytes: int, spare_bytes: int) -> int:
