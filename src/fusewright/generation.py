@@ -152,10 +152,12 @@ def _generate(
     options = context.options
     if torch.are_deterministic_algorithms_enabled():
         options = dataclasses.replace(options, multi_kernel="off")
-    schedule, kernels = _scheduled(program, context, options, language)
+    languages = Languages(options, language)
+    schedule, kernels = _scheduled(program, context, languages)
     if kernels.lacks_choices:  # What was left to measuring is decided by rule after all.
         options = dataclasses.replace(options, multi_kernel="off")
-        schedule, kernels = _scheduled(program, context, options, language)
+        languages = Languages(options, language, languages.trials)
+        schedule, kernels = _scheduled(program, context, languages)
 
     inner = _Subprograms(context, language, prefix, slots)
     for node in graph.graph.nodes:  # Conditions and loops go through the same stages.
@@ -191,10 +193,10 @@ def _generate(
 
 
 def _scheduled(
-    program: Program, context: CompileContext, options: Options, language: KernelLanguage | None
+    program: Program, context: CompileContext, languages: Languages
 ) -> tuple[Schedule, KernelSet]:
     """A program as groups, and their kernels."""
-    languages = Languages(options, language)
+    options = languages.options
     with context.stage("schedule"):  # Bodies are fused into groups, and put in order.
         limits_of: LimitsOf = languages.limits_of
         if options.tune:

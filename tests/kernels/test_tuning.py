@@ -281,6 +281,19 @@ def test_a_second_compile_times_nothing(timer: PlantedTimer) -> None:
     assert second.definitions == first.definitions
 
 
+def test_what_one_compile_tries_is_told_of_as_tried(
+    timer: PlantedTimer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where it schedules anew, since a sum was left to a choice which there is none of."""
+    monkeypatch.setattr(fusewright.kernels, "is_left_open", lambda *_: True)
+    twice = fusewright.explain(lambda x: x.softmax(-1).sum(0), options={"tune": True})
+    tuning = twice(torch.randn(64, 100)).tuning
+    assert timer.asked and tuning is not None
+    assert not any(trial.was_kept for trial in tuning.trials)
+    assert all(trial.argument_bytes > 0 for trial in tuning.trials)
+    assert tuning.peak_bytes >= 4 * 64 * 100
+
+
 def test_a_decision_that_cannot_be_is_made_again(timer: PlantedTimer) -> None:
     kernels(SUM)
     (key,) = FILES.keys_on_disk()

@@ -127,7 +127,7 @@ def define_kernels(
     if context.options.tune:
         tuning = importlib.import_module("fusewright.kernels.tuning")  # Few ask for it.
         with context.stage("tune"):
-            tuner = languages.tuner or tuning.Tuner(schedule.program)
+            tuner = languages.tuner or tuning.Tuner(schedule.program, languages.trials)
             chosen, tuned = tuner.choose(several)
     by_structure = dict(zip(structures, chosen, strict=True))
     alternatives = _Alternatives()

@@ -78,7 +78,7 @@ _Answer = tuple[ProductForm | None, _Parts]
 
 def limits_by_trials(languages: Languages, program: Program, reschedule: Reschedule) -> LimitsOf:
     """The limits of devices, which say of each product what trials found out."""
-    languages.tuner = Tuner(program)
+    languages.tuner = Tuner(program, languages.trials)
     return _Search(languages, languages.tuner, reschedule).run()
 
 

@@ -89,12 +89,20 @@ TARGETS: Final = {
 class Languages:
     """The languages that kernels are written in: one for all, or on each device its target's."""
 
-    def __init__(self, options: Options, language: KernelLanguage | None = None) -> None:
+    def __init__(
+        self,
+        options: Options,
+        language: KernelLanguage | None = None,
+        trials: dict[str, Any] | None = None,
+    ) -> None:
         self.options = options
         self.language = language
         self.by_type: dict[str, KernelLanguage] = {}
+        self.trials: dict[str, Any] = {} if trials is None else trials
+        """By key, what this compile has tried of kernels so far (`kernels.tuning`)."""
+
         self.tuner: Any = None
-        """Remembers the trials of kernels, once there are some (`kernels.tuning`)."""
+        """What tries them, once something is to be tried."""
 
     def of(self, device: str) -> KernelLanguage:
         """The language on a device, such as `cuda:1`. UnsupportedOperator: it has none."""

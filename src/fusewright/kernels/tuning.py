@@ -36,7 +36,8 @@ Functions = Mapping[str, Callable[..., Any] | None]
 class Tuner:
     """Tries candidates, each structure once, and chooses among them."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, done: dict[str, Trial]) -> None:
+        """`done`: by key, the trials that this compile has made; more are added to it."""
         self.hints = program.hints
         """The values of symbolic sizes."""
 
@@ -50,8 +51,7 @@ class Tuner:
         self.products: list[Tuned] = []
         """The trials of matrix products, by the library and by kernels (`product_trials`)."""
 
-        self._done: dict[str, Trial] = {}
-        """By what decides a trial."""
+        self._done = done
 
     def choose(
         self, several: Sequence[CandidateSet]
