@@ -49,6 +49,7 @@ def test_a_replay(name: str) -> None:
             own, eager = x.clone(), x.clone()
             torch.testing.assert_close(compiled(own), program(eager))
             torch.testing.assert_close(own, eager)
+    assert replays(compiled) == [4]
 
 
 def _wait(arguments: Any) -> None:
@@ -58,16 +59,32 @@ def _wait(arguments: Any) -> None:
 waiting = triton.autotune([triton.Config({"BLOCK": 16}, pre_hook=_wait)], key=[])(add)
 
 
+def replays(compiled: Any) -> list[int]:
+    """How many calls of each graph were replays."""
+    halves = [half for one in fusewright.compilations(compiled) for half in one.halves]
+    return [half.replayer.replays for half in halves if half.replayer is not None]
+
+
 def test_a_launch_that_cannot_be_recorded() -> None:
-    """The call runs unrecorded, and random numbers can be drawn behind it."""
+    """The call runs unrecorded. Behind it, another program is recorded, random numbers are drawn,
+    and memory is freed, also when that was so before.
+    """
 
     def program(x: torch.Tensor) -> torch.Tensor:
         out = torch.empty_like(x)
         waiting[blocks(x.numel())](x, x, out, x.numel())
         return out + 1
 
-    compiled = fusewright.compile(program, fullgraph=True, mode="reduce-overhead")
-    with torch.no_grad():
+    for _ in range(2):
+        compiled = fusewright.compile(program, fullgraph=True, mode="reduce-overhead")
+        with torch.no_grad(), pytest.warns(RuntimeWarning, match="no longer replayed"):
+            for _ in range(4):
+                x = torch.randn(64, device=CUDA)
+                torch.testing.assert_close(compiled(x), 2 * x + 1)
+        assert replays(compiled) == [0]
+        other = fusewright.compile(lambda x: x.sin() + 1, mode="reduce-overhead")
         for _ in range(4):
             x = torch.randn(64, device=CUDA)
-            torch.testing.assert_close(compiled(x), 2 * x + 1)
+            torch.testing.assert_close(other(x), x.sin() + 1)
+        assert replays(other) == [3]
+        torch.cuda.empty_cache()

@@ -23,11 +23,13 @@ from __future__ import annotations
 import threading
 from array import array
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Any, Final, Protocol
 
 import torch
 
 from fusewright import torch_compat
+from fusewright.context import COLLECTOR_PAUSE
 from fusewright.logs import warn
 from fusewright.native._extension import first_elsewhere
 from fusewright.records import record
@@ -62,6 +64,13 @@ class Device(Protocol):
         """Record `call` on static inputs without running it, and what it will have computed."""
 
 
+_RECORDING: Final = threading.RLock()
+"""Held while a recording is made: the generators of random numbers know of one at a time."""
+
+_BROKEN: Final[list[torch.cuda.CUDAGraph]] = []
+"""Recordings that the driver has given up: the allocator of pinned memory keeps their addresses."""
+
+
 class CudaDevice:
     """A GPU, with the side stream and the memory that recordings are made in."""
 
@@ -83,31 +92,50 @@ class CudaDevice:
         return outputs
 
     def record(self, call: Call, inputs: list[Any]) -> tuple[Recording, tuple[Any, ...]]:
-        """Record `call`. Whatever an operator raises that may not be recorded is raised."""
-        graph = torch.cuda.CUDAGraph()
+        """Record `call`. Whatever it raises is raised, also that an operator may not be recorded;
+        torch can record again then, and draw random numbers.
+        """
         self._stream.wait_stream(torch.cuda.current_stream(self._index))
-        with torch.cuda.stream(self._stream):
-            graph.capture_begin(pool=self._memory, capture_error_mode="thread_local")
+        # Garbage that is collected meanwhile might destroy what must not be while a GPU records.
+        with _RECORDING, COLLECTOR_PAUSE, torch.cuda.stream(self._stream):
+            graph = torch.cuda.CUDAGraph()
             try:
+                graph.capture_begin(pool=self._memory, capture_error_mode="thread_local")
                 outputs = call(inputs)
+                graph.capture_end()
             except BaseException:
-                try:
-                    graph.capture_end()
-                except RuntimeError:  # That the recording is broken is no news.
-                    self._end_broken_recording()
+                self._abandon(graph)
                 raise
-            graph.capture_end()
         return graph, outputs
 
-    def _end_broken_recording(self) -> None:
-        """Let torch draw random numbers again: a recording that the driver has given up leaves the
-        generators recording, as its end is an error. One that ends brings them back.
+    def _abandon(self, graph: torch.cuda.CUDAGraph) -> None:
+        """End a recording in which something was raised.
+
+        The end of one that the driver has given up is an error itself, behind which torch 2.11
+        takes it for under way: it would record nothing in the same pool of memory any more, free no
+        memory where memory runs out, and draw no random numbers.
+        """
+        try:
+            graph.capture_end()
+        except RuntimeError:
+            graph.reset()
+        else:
+            return
+        if torch_compat.cuda.stop_recording(self._index, self._memory):
+            _BROKEN.append(graph)
+        self._memory = torch.cuda.graph_pool_handle()  # Pinned memory still counts the other one.
+        with suppress(RuntimeError):  # The first error is to be told.
+            self._record_nothing()
+
+    def _record_nothing(self) -> None:
+        """Make a recording that ends well, which takes the generators of random numbers out of one
+        that did not.
         """
         memory = torch.zeros(1, device=torch.device("cuda", self._index))
         self._stream.synchronize()
         graph = torch.cuda.CUDAGraph()
         graph.capture_begin(capture_error_mode="thread_local")
-        memory.zero_()
+        memory.zero_()  # Torch warns of an empty one.
         graph.capture_end()
 
 

@@ -10,7 +10,7 @@ from typing import Final
 import torch
 
 
-def _none(*_: int) -> int:
+def _none(*_: object) -> int:
     raise RuntimeError("this build of torch has no CUDA")
 
 
@@ -42,3 +42,23 @@ def storage_use_counts(tensors: Iterable[torch.Tensor]) -> list[int]:
 
 
 _use_count: Callable[[int], int] = torch._C._storage_Use_Count
+
+
+def stop_recording(device: int, pool: tuple[int, int]) -> bool:
+    """Stop recording into a pool of memory of a GPU, which torch takes for under way though it has
+    failed. False: torch does not.
+    """
+    try:
+        _end_allocations(device, pool)
+    except RuntimeError:
+        return False
+    _release_pool(device, pool)
+    return True
+
+
+_end_allocations: Callable[[int, tuple[int, int]], object] = getattr(
+    torch._C, "_cuda_endAllocateToPool", _none
+)
+_release_pool: Callable[[int, tuple[int, int]], object] = getattr(
+    torch._C, "_cuda_releasePool", _none
+)
