@@ -5,7 +5,9 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ import fusewright
 from fusewright import generation, pipeline
 from fusewright.kept_plans import FOUND
 from fusewright.runtime.cuda_graphs import (
+    ALIGNMENT,
     PATIENCE,
     RECORDING_LIMIT,
     Recording,
@@ -246,6 +249,56 @@ def test_each_size_has_a_recording_up_to_a_limit(world: World) -> None:
             torch.testing.assert_close(call([x])[0], x * 2)
     assert world.device.recordings == RECORDING_LIMIT
     assert call.replays == 2 * RECORDING_LIMIT
+
+
+@pytest.mark.parametrize("view", [lambda x: x[1:], lambda x: x[1::2], lambda x: x[:0]])
+def test_static_memory_is_aligned_as_the_input_was(
+    world: World, view: Callable[[torch.Tensor], torch.Tensor]
+) -> None:
+    """A recording launches what ran before: kernels for other alignments may not be loaded yet."""
+    seen: list[int] = []
+
+    def doubled(weight: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor]:
+        seen.append(x.data_ptr() % ALIGNMENT)
+        return (x * 2 * weight,)
+
+    call, weight = world.replayer(doubled), torch.ones(1)
+    inputs = [view(torch.randn(20)) for _ in range(4 + PATIENCE)]
+    for step, x in enumerate(inputs):
+        if step == 3:  # It moves, too, and all is recorded anew.
+            weight = torch.ones(1)
+        torch.testing.assert_close(call([weight, x])[0], x * 2)
+    assert (world.device.recordings, call.replays) == (2, len(inputs) - 2)
+    assert set(seen) == {inputs[0].data_ptr() % ALIGNMENT}
+
+
+def test_each_thread_warms_up_before_it_records(world: World) -> None:
+    """What libraries make for a thread at its first call may not be made while it records."""
+    call, x = world.replayer(lambda x: (x * 2,)), torch.randn(3)
+
+    def twice() -> None:
+        for _ in range(2):
+            torch.testing.assert_close(call([x])[0], x * 2)
+
+    call([x])
+    thread = threading.Thread(target=twice)
+    thread.start()
+    thread.join()
+    assert (world.device.warm_ups, world.device.recordings, call.replays) == (2, 1, 1)
+
+
+def test_what_many_threads_call_once_is_recorded(world: World) -> None:
+    call, x = world.replayer(lambda x: (x * 2,)), torch.randn(3)
+    all_called = threading.Barrier(RECORDING_LIMIT + 3)
+
+    def once() -> None:
+        torch.testing.assert_close(call([x])[0], x * 2)
+        all_called.wait(10)  # A new thread may have the number of one that has ended.
+
+    with ThreadPoolExecutor(all_called.parties) as threads:
+        for done in [threads.submit(once) for _ in range(all_called.parties)]:
+            done.result()
+    assert (world.device.warm_ups, call.replays) == (RECORDING_LIMIT, 3)
 
 
 def test_what_cannot_be_recorded_is_warned_of_once_and_runs(

@@ -25,6 +25,12 @@ MOST_SHARED_BYTES: Final = 8
 """The driver's number of the attribute by which a kernel asks for more."""
 
 
+RELAXED_CAPTURE: Final = 2
+"""The driver's number of the mode of a thread in which nothing is forbidden while it records that
+does no harm to other streams.
+"""
+
+
 class DriverRefused(FusewrightError):
     """The CUDA driver is not there, or did not do what it was asked; says what, and why."""
 
@@ -100,10 +106,24 @@ def current(wanted: int) -> Iterator[None]:
         library().cuCtxSetCurrent(before)
 
 
+@contextmanager
+def while_recording() -> Iterator[None]:
+    """A block in which this thread may do what waits for no stream though it records a CUDA graph,
+    its own or one of the program, such as to load machine code: else that breaks the recording.
+    """
+    mode = ctypes.c_int(RELAXED_CAPTURE)
+    exchange = library().cuThreadExchangeStreamCaptureMode
+    check(exchange(ctypes.byref(mode)), "allowing what a recording forbids")
+    try:
+        yield
+    finally:
+        exchange(ctypes.byref(mode))  # It holds what was so before.
+
+
 def load(device: int, code: bytes, name: str, shared_bytes: int) -> int:
     """The function `name` of machine code, on a GPU. It stays loaded as long as the process."""
     module, function = ctypes.c_void_p(), ctypes.c_void_p()
-    with current(context(device)):
+    with current(context(device)), while_recording():
         check(library().cuModuleLoadData(ctypes.byref(module), code), f"loading {name}")
         find = library().cuModuleGetFunction
         check(find(ctypes.byref(function), module, name.encode()), f"finding {name}")

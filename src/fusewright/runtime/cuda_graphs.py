@@ -10,7 +10,9 @@ A recording reads and writes fixed addresses:
 
 - An input that lay at the same address in both first calls, such as a parameter, is read and
   written where it is; each call compares its address. Other inputs have static memory, into which
-  each call copies them, and out of which it copies what the graph has written to them.
+  each call copies them, and out of which it copies what the graph has written to them. It is as
+  far from a multiple of `ALIGNMENT` as the input was when the call ran, so that a recording takes
+  no kernel that was not loaded then.
 - Results are copied to memory of their own. What a forward graph keeps for its backward is not: it
   is handed out as it lies in the recording's memory, and while somebody holds it, no recording runs
   that may overwrite it. Such a call, and each one that a recording does not fit, runs without it.
@@ -41,6 +43,11 @@ Call = Callable[[list[Any]], tuple[Any, ...]]
 RECORDING_LIMIT: Final = 8
 """For how many sizes and streams one graph is recorded; and how often again, since inputs move,
 before it is no longer recorded at all.
+"""
+
+ALIGNMENT: Final = 64
+"""Bytes. Kernels, and libraries of some, are chosen by whether pointers are multiples of so many,
+or of fewer.
 """
 
 PATIENCE: Final = 2
@@ -167,12 +174,13 @@ class TensorSpan:
             return tensor
         return tensor.as_strided((self.length,), (1,), tensor.storage_offset())
 
-    def like(self, tensor: torch.Tensor) -> torch.Tensor:
-        """New memory that lies as `tensor` does."""
-        if self.is_dense:
+    def like(self, tensor: torch.Tensor, address: int = 0) -> torch.Tensor:
+        """New memory that lies as `tensor` does, aligned as an address is."""
+        first = address % ALIGNMENT // tensor.element_size()
+        if self.is_dense and not first:
             return torch.empty_like(tensor)
-        memory = torch.empty(self.length, dtype=tensor.dtype, device=tensor.device)
-        return memory.as_strided(self.size, self.stride)
+        memory = torch.empty(first + self.length, dtype=tensor.dtype, device=tensor.device)
+        return memory.as_strided(self.size, self.stride, first)
 
 
 class Copies:
@@ -275,14 +283,16 @@ class _Recorded:
         call: Call,
         inputs: list[Any],
         moving: frozenset[int],
+        ran: Sequence[int],
         facts: ReplayFacts,
         device: Device,
     ) -> None:
+        """`ran`: where the inputs lay when the call ran unrecorded."""
         self.moving = tuple(sorted(moving))
         self.spans = [TensorSpan.of(inputs[number]) for number in self.moving]
         static = list(inputs)
         for number, span in zip(self.moving, self.spans, strict=True):
-            static[number] = span.like(inputs[number])
+            static[number] = span.like(inputs[number], ran[number])
         pairs = zip(self.moving, self.spans, strict=True)
         self.memory = Copies([span.whole(static[number]) for number, span in pairs])
         self._copy_in(inputs)
@@ -382,7 +392,14 @@ class Replayer:
         self._facts = facts
         self._current_pool = current_pool
         self._seen: dict[Any, tuple[int, array[int]]] = {}
-        """By kind of call: how many warm-ups there were, and addresses in the latest."""
+        """By kind of call: how many warm-ups there were, and addresses in the latest call that ran
+        unrecorded.
+        """
+
+        self._threads: set[int] = set()
+        """Those in which the call ran. Libraries make what a thread needs at its first call, which
+        may not be while it records.
+        """
 
         self._recorded: dict[Any, _Recorded] = {}
         self._moving: frozenset[int] = frozenset()
@@ -414,6 +431,16 @@ class Replayer:
                 return self._call(inputs)
             return self._replay(recorded, inputs)
 
+    def _note_run(self, kind: Any, warm_ups: int, addresses: array[int]) -> None:
+        """A call runs unrecorded, in this thread."""
+        self._seen[kind] = warm_ups, addresses
+        self._threads.add(threading.get_ident())
+
+    def _has_to_warm_up(self) -> bool:
+        """Whether the call ran in other threads only; in many of them, a next one is as new."""
+        is_new = threading.get_ident() not in self._threads
+        return is_new and len(self._threads) < RECORDING_LIMIT
+
     def _replay(self, recorded: _Recorded, inputs: list[Any]) -> tuple[Any, ...]:
         outputs = recorded.replay(inputs)
         inputs.clear()
@@ -432,10 +459,10 @@ class Replayer:
         """A call of a kind that was not recorded yet."""
         addresses = _addresses(inputs)
         count, seen = self._seen.get(kind, (0, addresses))
-        if count < self._facts.warm_ups:
+        if count < self._facts.warm_ups or self._has_to_warm_up():
             if len(self._seen) >= RECORDING_LIMIT and not count:
                 return self._call(inputs)
-            self._seen[kind] = count + 1, addresses
+            self._note_run(kind, count + 1, addresses)
             return pool.device.warm_up(self._call, inputs)
         pairs = zip(seen, addresses, strict=True)
         moved = [number for number, (then, now) in enumerate(pairs) if then != now]
@@ -447,7 +474,8 @@ class Replayer:
         """
         recorded = self._recorded[kind]
         self._misses += 1
-        if self._misses < PATIENCE or pool.is_overwritten_by(recorded):
+        if self._misses < PATIENCE or pool.is_overwritten_by(recorded) or self._has_to_warm_up():
+            self._note_run(kind, self._facts.warm_ups, _addresses(inputs))
             return self._call(inputs)
         self._misses = 0
         self._drop(kind)
@@ -463,7 +491,8 @@ class Replayer:
             return self._call(inputs)
         try:
             with torch.inference_mode(False), torch.no_grad():
-                recorded = _Recorded(self._call, inputs, self._moving, self._facts, pool.device)
+                moving, (_, ran) = self._moving, self._seen[kind]
+                recorded = _Recorded(self._call, inputs, moving, ran, self._facts, pool.device)
         except Exception as error:
             reason = str(error).strip().partition("\n")[0]
             self._give_up(f"{type(error).__name__}: {reason}")
