@@ -56,7 +56,7 @@ from fusewright.wrapper.batches import batch_launches
 from fusewright.wrapper.blocks import Flow, with_blocks
 from fusewright.wrapper.choices import choices_in, fill_choices, known_decisions
 from fusewright.wrapper.generate import generate_lines
-from fusewright.wrapper.instrument import instrument
+from fusewright.wrapper.instrument import instrument, why_watched
 from fusewright.wrapper.memory import peak_bytes, plan_memory
 
 __all__ = [
@@ -65,6 +65,7 @@ __all__ = [
     "generate_code",
     "record_of",
     "why_not_recorded",
+    "why_watched",
 ]
 
 

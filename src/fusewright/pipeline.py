@@ -234,7 +234,10 @@ def _compile_new(
         call, refusal = runner(plan, module, context)
         tell_of_eager_kernels(code.lines, context)
 
-    unrecorded = generation.why_not_recorded(code.schedule) if context.options.cuda_graphs else ""
+    unrecorded = ""
+    if context.options.cuda_graphs:
+        watched = generation.why_watched(context.options)
+        unrecorded = generation.why_not_recorded(code.schedule) or watched
     record = generation.record_of(code, context, refusal, unrecorded, choices)
     if search.outcome:
         record = replace(record, kept=keep(search, plan, record))

@@ -25,7 +25,7 @@ from fusewright.kernels import KernelLanguage, KernelSet, Languages, define_kern
 from fusewright.kernels.language import Candidate
 from fusewright.kernels.random_arguments import index_limits
 from fusewright.records import replace
-from fusewright.runtime import trials
+from fusewright.runtime import choices, trials
 from fusewright.runtime.choices import FILES
 from fusewright.runtime.trials import Alternative, Tuned, decided
 from fusewright.schedule import schedule
@@ -195,6 +195,20 @@ def test_computed_indices_are_not_tried() -> None:
     assert {trial.untried_because for trial in trials_of(compiled)} == {
         "it computes indices from what it reads"
     }
+
+
+def test_nothing_is_tried_in_a_call_that_the_program_records(
+    timer: PlantedTimer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kernels, products and choices are what the rules say, and nothing is kept of them."""
+    monkeypatch.setattr(choices, "is_recording", lambda: True)
+    x = torch.randn(8, 9000)
+    for program in (lambda x: (x.sum(-1) * 2, x[:, :48] @ x[:, :48].T), lambda x: x.mean()):
+        compiled = tuned(program)
+        torch.testing.assert_close(compiled(x), program(x), rtol=1e-3, atol=1e-3)
+        reasons = [trial.untried_because for trial in trials_of(compiled)]
+        assert reasons and {*reasons} == {"the program records a CUDA graph"}
+    assert not timer.asked and not FILES.keys_on_disk()
 
 
 def test_random_numbers_of_the_program_stay_as_they_are() -> None:

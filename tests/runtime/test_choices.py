@@ -195,7 +195,7 @@ def test_nothing_is_decided_while_a_graph_records(
     fresh: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     timings = timed(monkeypatch, 2.0, 1.0)
-    monkeypatch.setattr(choices, "_is_recording", lambda: True)
+    monkeypatch.setattr(choices, "is_recording", lambda: True)
     made = choice()
     CALLS.clear()
     run(made)

@@ -456,3 +456,17 @@ def test_a_kept_plan_says_why_it_is_not_recorded(
         assert half.record.kept.startswith(expected)
         assert half.record.unrecorded_because == "its tensors are on cpu"
         assert half.replayer is None
+
+
+@pytest.mark.parametrize("options", [{"check_nan": True}, {"debug_printer": "kernel_names"}])
+def test_what_is_watched_is_not_recorded(
+    world: World, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To wait for a kernel breaks a recording."""
+    monkeypatch.setattr(generation, "why_not_recorded", lambda schedule: "")
+    monkeypatch.setattr(pipeline, "current_pool", lambda device: world.pool)
+    compiled = fusewright.compile(torch.sin, options={"cuda_graphs": True, **options})
+    compiled(torch.ones(3))
+    ((half,),) = [one.halves for one in fusewright.compilations(compiled)]
+    assert half.record.unrecorded_because.endswith("waits for each kernel")
+    assert half.replayer is None

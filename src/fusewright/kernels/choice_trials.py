@@ -68,6 +68,8 @@ def _decided(
     known = known_decision(key, names)
     if known is not None:
         return replace(untried, decision=known, was_kept=True)
+    if not_now := trials.why_not_now():
+        return replace(untried, untried_because=not_now)
     launched = _kernels_of(choice)
     functions = load_kernels({name: kernels[name] for name in launched}, among.language)
     with torch_compat.without_modes(), torch.no_grad():

@@ -305,6 +305,8 @@ class _Times:
         known = known_decision(kept, (LIBRARY,))
         if known is not None:
             return known.seconds[0]
+        if trials.why_not_now():
+            return None
         with torch_compat.without_modes(), torch.no_grad():
             try:
                 sets = self._sets(call, [layout for layout in layouts if layout is not None])

@@ -160,6 +160,9 @@ class Trial:
         """Time the candidates whose functions are there, on arguments that are freed with this
         call. Where memory does not suffice for them, the rule's choice stays.
         """
+        if reason := trials.why_not_now():
+            self._leave_to_rule(reason)
+            return
         with torch_compat.without_modes(), torch.no_grad():
             try:
                 sets = self._arguments.sets(tuner.most_bytes)

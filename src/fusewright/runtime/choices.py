@@ -153,13 +153,13 @@ class Choice:
         decision = self.decisions.get(kind)
         if decision is not None:
             return decision.winner + 1
-        return NOW_UNDECIDED if self._deciding.locked() or _is_recording() else 0
+        return NOW_UNDECIDED if self._deciding.locked() or is_recording() else 0
 
     def _decide(self, kind: int, arguments: Sequence[Any]) -> Decision | None:
         """Find out what is fastest. None: not now, since another thread does, or since a CUDA graph
         records.
         """
-        if _is_recording() or not self._deciding.acquire(blocking=False):
+        if is_recording() or not self._deciding.acquire(blocking=False):
             return None
         try:
             if kind in self.decisions:
@@ -244,7 +244,10 @@ def size_class(sizes: Sequence[int]) -> int:
     return number & (1 << 63) - 1
 
 
-def _is_recording() -> bool:
+def is_recording() -> bool:
+    """Whether a CUDA graph is recorded on the current stream: what waits for the GPU would break
+    that, so that nothing may be timed.
+    """
     return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
 
 

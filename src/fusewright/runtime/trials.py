@@ -92,6 +92,13 @@ class Tuned:
     """Why nobody did; empty: somebody did."""
 
 
+def why_not_now() -> str:
+    """Why nothing can be timed in this thread; empty: it can. To wait for the GPU breaks what the
+    program records around its first call.
+    """
+    return "the program records a CUDA graph" if choices.is_recording() else ""
+
+
 def in_turn(calls: Sequence[Alternative]) -> Alternative:
     """One alternative that makes the next of some calls each time."""
     return calls[0] if len(calls) == 1 else partial(call_next, deque(calls))

@@ -88,6 +88,13 @@ def instrument(lines: tuple[Line, ...], options: Options) -> tuple[Line, ...]:
     return lines
 
 
+def why_watched(options: Options) -> str:
+    """Why the host looks at values while they are computed; empty: it does not."""
+    if options.debug_printer != "off":
+        return "the debug printer waits for each kernel"
+    return "check_nan waits for each kernel" if options.check_nan else ""
+
+
 def check_layouts(lines: tuple[Line, ...], options: Options) -> tuple[Line, ...]:
     """Each input is checked to be laid out as was compiled for."""
     if not options.check_layouts:
