@@ -1,0 +1,75 @@
+"""What happens for the first time while a GPU records breaks no recording: machine code is loaded,
+libraries make what a thread needs.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pytest
+import torch
+
+import fusewright
+from tests.gpu.support import CUDA, needs_gpu
+from tests.gpu.test_cuda_graphs import replayed, replays
+from tests.gpu.test_user_kernels import PROGRAMS
+
+pytestmark = needs_gpu
+
+VIEWS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "aligned": lambda x: x[:64],
+    "not aligned": lambda x: x[1:65],
+    "with gaps": lambda x: x[1:65:2],
+}
+
+
+@pytest.mark.parametrize("kind", VIEWS)
+@pytest.mark.parametrize("name", ["ours", "into_new_memory"])
+def test_inputs_that_move(name: str, kind: str) -> None:
+    """By our kernels and by one of the program's, both of which have machine code of its own for
+    pointers that are aligned.
+    """
+    program = PROGRAMS.get(name, lambda x: x.cumsum(0) * 2)
+    compiled = replayed(program, fullgraph=True)
+    inputs = [VIEWS[kind](torch.randn(80, device=CUDA)) for _ in range(6)]
+    with torch.no_grad():
+        for x in inputs:
+            torch.testing.assert_close(compiled(x), program(x))
+    assert replays(compiled) == 5
+
+
+def test_another_thread_than_the_first_records() -> None:
+    weight = torch.randn(64, 64, device=CUDA)
+    compiled = replayed(lambda x: (x @ weight).relu())
+    inputs = [torch.randn(16, 64, device=CUDA) for _ in range(5)]
+    failures: list[BaseException] = []
+
+    def call() -> None:
+        try:
+            with torch.no_grad():
+                for x in inputs[1:]:
+                    torch.testing.assert_close(compiled(x), (x @ weight).relu())
+        except BaseException as error:
+            failures.append(error)
+
+    with torch.no_grad():
+        compiled(inputs[0])
+    thread = threading.Thread(target=call)
+    thread.start()
+    thread.join()
+    assert not failures
+    assert replays(compiled) == 3
+
+
+def test_the_program_records_the_first_call() -> None:
+    """Our kernels are loaded in it."""
+    compiled = fusewright.compile(lambda x: x.sin() * 3 - 1, options={"strict": True})
+    x = torch.randn(1000, device=CUDA)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = compiled(x)
+    for _ in range(2):
+        x.normal_()
+        graph.replay()
+        torch.testing.assert_close(result, x.sin() * 3 - 1)
