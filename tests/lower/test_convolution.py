@@ -85,11 +85,16 @@ def test_pooled_images_have_channels_last_too(monkeypatch: pytest.MonkeyPatch) -
         return copy(builder, box, *arguments)
 
     monkeypatch.setattr(ProgramBuilder, "copy", noted)
-    x, weight = torch.randn(2, 4, 17, 17), torch.randn(4, 4, 3, 3)
+    x, weight = torch.randn(2, 8, 17, 17), torch.randn(8, 8, 3, 3)
     with torch.no_grad():
         result = fusewright.compile(f, fullgraph=True, options=OPTIONS)(x, weight)
         torch.testing.assert_close(result, f(x, weight), rtol=1e-4, atol=1e-4, check_stride=True)
     assert {17, 3} & set(copied) and not {8, 7} & set(copied)
+    copied.clear()
+    x, weight = torch.randn(2, 5, 17, 17), torch.randn(5, 5, 3, 3)  # as the library has them
+    with torch.no_grad():
+        fusewright.compile(f, fullgraph=True, options=OPTIONS)(x, weight)
+    assert copied == []
 
 
 def test_other_convolutions() -> None:

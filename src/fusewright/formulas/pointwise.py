@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -70,6 +71,26 @@ def to_copy(x: Tensor | complex, *, dtype: torch.dtype | None = None, **options:
     return aten.scalar_tensor.default(x, dtype=dtype or torch.tensor(x).dtype, **options)
 
 
+@formula(aten.fmax.default)
+def fmax(x: Tensor, y: Tensor) -> Any:
+    """The greater, or the other one where one is NaN; on a GPU 0 is above -0."""
+    return _other_than_nan(x, y, aten.maximum.default)
+
+
+@formula(aten.fmin.default)
+def fmin(x: Tensor, y: Tensor) -> Any:
+    """The smaller, or the other one where one is NaN; on a GPU -0 is below 0."""
+    return _other_than_nan(x, y, aten.minimum.default)
+
+
+def _other_than_nan(x: Tensor, y: Tensor, extreme: Callable[..., Tensor]) -> Any:
+    """Of GPUs' tensors alone: on a CPU the first of two zeros is taken."""
+    if x.device.type == "cpu" or not x.dtype.is_floating_point or x.dtype != y.dtype:
+        return NotImplemented
+    either = aten.where.self(aten.isnan.default(y), x, extreme(x, y))
+    return aten.where.self(aten.isnan.default(x), y, either)
+
+
 @formula(aten.heaviside.default)
 def heaviside(x: Tensor, values: Tensor) -> Tensor:
     """heaviside(x, v) = v where x is 0, else 1 where x is above 0, else 0; 0 for NaN."""
@@ -133,10 +154,33 @@ def leaky_relu_backward(gradient: Tensor, x: Tensor, slope: float, is_result: bo
 
 @formula(aten.hardtanh_backward.default)
 def hardtanh_backward(gradient: Tensor, x: Tensor, low: float, high: float) -> Tensor:
-    """g strictly between the bounds, else 0, as for NaN."""
-    inside = aten.logical_and.default(aten.gt.Scalar(x, low), aten.lt.Scalar(x, high))
+    """g strictly between the bounds, else 0; for NaN 0 on a CPU, g on a GPU."""
     zero = filled(gradient, 0)
-    return aten.where.self(inside, gradient, zero)
+    if x.device.type == "cpu":
+        inside = aten.logical_and.default(aten.gt.Scalar(x, low), aten.lt.Scalar(x, high))
+        return aten.where.self(inside, gradient, zero)
+    outside = aten.logical_or.default(aten.le.Scalar(x, low), aten.ge.Scalar(x, high))
+    return aten.where.self(outside, zero, gradient)
+
+
+@formula(aten.hardshrink_backward.default, aten.softshrink_backward.default)
+def shrink_backward(gradient: Tensor, x: Tensor, limit: float) -> Any:
+    """On a GPU: 0 within [-limit, limit], else g, as for NaN."""
+    if x.device.type == "cpu":
+        return NotImplemented
+    inside = aten.logical_and.default(aten.ge.Scalar(x, -limit), aten.le.Scalar(x, limit))
+    return aten.where.self(inside, filled(gradient, 0), gradient)
+
+
+@formula(aten.hardswish_backward.default)
+def hardswish_backward(gradient: Tensor, x: Tensor) -> Any:
+    """On a GPU: 0 up to -3, g (x / 3 + 1 / 2) below 3, g from there on, and for NaN."""
+    if x.device.type == "cpu":
+        return NotImplemented
+    wide, factor = widened(x), widened(gradient)
+    inner = aten.mul.Tensor(factor, aten.add.Scalar(aten.div.Scalar(wide, 3.0), 0.5))
+    inner = aten.where.self(aten.lt.Scalar(wide, 3.0), inner, factor)
+    return rounded(aten.where.self(aten.le.Scalar(wide, -3.0), filled(inner, 0), inner), x)
 
 
 @formula(aten.elu_backward.default)
@@ -192,13 +236,18 @@ def glu_backward(gradient: Tensor, x: Tensor, dim: int) -> Tensor:
 
 @formula(aten.logit_backward.default)
 def logit_backward(gradient: Tensor, x: Tensor, eps: float | None = None) -> Tensor:
-    """g / (x (1 - x)) from eps to 1 - eps, else 0; without eps NaN outside of 0 to 1."""
+    """g / (x (1 - x)) from eps to 1 - eps, else 0; without eps NaN outside of 0 to 1. For NaN with
+    eps 0 on a CPU, NaN on a GPU.
+    """
     if x.dtype in HALF_TYPES:
         return NotImplemented
     slope = aten.div.Tensor(gradient, aten.mul.Tensor(x, aten.rsub.Scalar(x, 1)))
     low, outside = (0.0, math.nan) if eps is None or eps < 0 else (eps, 0.0)
-    inside = aten.logical_and.default(aten.ge.Scalar(x, low), aten.le.Scalar(x, 1 - low))
-    return aten.where.self(inside, slope, filled(x, outside))
+    if x.device.type == "cpu":
+        inside = aten.logical_and.default(aten.ge.Scalar(x, low), aten.le.Scalar(x, 1 - low))
+        return aten.where.self(inside, slope, filled(x, outside))
+    is_outside = aten.logical_or.default(aten.lt.Scalar(x, low), aten.gt.Scalar(x, 1 - low))
+    return aten.where.self(is_outside, filled(x, outside), slope)
 
 
 @formula(aten.mm.default, aten.bmm.default)

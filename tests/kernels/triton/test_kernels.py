@@ -41,6 +41,39 @@ def test_nan_wins(kind: str, persistent: bool, tmp_path: Path) -> None:
     agreement.check_nan(run_program, kind, tmp_path, persistent)
 
 
+@pytest.mark.parametrize("kind", ["argmax", "argmin"])
+@pytest.mark.parametrize("persistent", [True, False])
+def test_of_equal_truths_the_first_is_the_place(
+    kind: str, persistent: bool, tmp_path: Path
+) -> None:
+    """Rows of less than a block, whose lanes beyond the row must not win."""
+    text = f"""program truths(x: bool[4, 20])
+  y: i64[4] = reduce {kind} [i0<4] over [r0<20]
+    t0 = load x[20*i0 + r0]
+    yield t0
+  return y
+"""
+    truths = torch.zeros(4, 20, dtype=torch.bool)
+    truths[0] = truths[1, 3:] = truths[2, :3] = True
+    (found,) = run_program(text, [truths], tmp_path, persistent=persistent)
+    assert found.tolist() == getattr(truths.int(), kind)(1).tolist()
+
+
+@pytest.mark.parametrize("operation", ["maximum", "minimum", "add", "div", "lt"])
+def test_numbers_beside_doubles_are_doubles(operation: str) -> None:
+    """Some versions of Triton take a bare number for f32 on its way to f64."""
+    result = "bool" if operation == "lt" else "f64"
+    text = f"""program bound(x: f64[8])
+  y: {result}[8] = pointwise [i0<8]
+    t0 = load x[i0]
+    t1 = {operation} t0, 1e-12
+    yield t1
+  return y
+"""
+    (source,) = sources(text)
+    assert source.count("1e-12") == source.count("tl.full([], 1e-12, tl.float64)") == 1
+
+
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("kind", SCAN_KINDS)
 @pytest.mark.parametrize("persistent", [True, False])

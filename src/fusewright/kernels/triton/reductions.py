@@ -77,7 +77,7 @@ ARGUMENT = {"argmax": "least", "argmin": "greatest"}
 def identity_text(name: str, dtype: DType) -> str:
     """A neutral number as Triton source."""
     if dtype is DType.BOOL:
-        return "True" if name == "one" else "False"
+        return "True" if name in ("one", "greatest") else "False"
     if name in ("zero", "one"):
         value: float = 1 if name == "one" else 0
         return number_text(float(value), is_float=True) if dtype.is_float else str(value)

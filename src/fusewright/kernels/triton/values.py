@@ -227,8 +227,11 @@ class Writer:
         return operation_text(value.operation, operands, value.arguments[-1].dtype)
 
     def takes_number(self, value: Apply, position: int) -> bool:
-        """Whether a bare number at this position takes its type from another operand."""
-        if value.operation not in BARE_NUMBERS or value.arguments[position].dtype is DType.BOOL:
+        """Whether a bare number at this position takes its type from another operand. Versions of
+        Triton differ in whether it is rounded to f32 on the way, which takes digits of an f64.
+        """
+        dtype = value.arguments[position].dtype
+        if value.operation not in BARE_NUMBERS or dtype in (DType.BOOL, DType.F64):
             return False
         first = 1 if value.operation == "where" else 0
         if value.operation == "div" and position == 0:
