@@ -10,12 +10,12 @@ from fusewright import philox
 KNOWN = [
     (0, 0, [0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8]),
 ]
-"""Seed, position, words: the first of the vectors that the authors of Philox publish."""
+"""Seed, counter, words: the first of the vectors that the authors of Philox publish."""
 
 
-@pytest.mark.parametrize(("seed", "position", "words"), KNOWN)
-def test_known_words(seed: int, position: int, words: list[int]) -> None:
-    found = philox.words(torch.tensor(seed), torch.tensor(position))
+@pytest.mark.parametrize(("seed", "counter", "words"), KNOWN)
+def test_known_words(seed: int, counter: int, words: list[int]) -> None:
+    found = philox.words(torch.tensor(seed), torch.tensor(counter))
     assert [int(word) for word in found] == words
 
 

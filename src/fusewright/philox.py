@@ -16,12 +16,16 @@ MULTIPLIERS: Final = (0xD2511F53, 0xCD9E8D57)
 KEY_STEPS: Final = (0x9E3779B9, 0xBB67AE85)
 
 
-def words(seed: Tensor, position: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+LANES: Final = 4
+"""Words that one counter gives."""
+
+
+def words(seed: Tensor, counter: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The four words of 32 bits for integers of 64 bits each, which broadcast."""
-    seed, position = torch.broadcast_tensors(seed, position)
+    seed, counter = torch.broadcast_tensors(seed, counter)
     keys = [seed & WORD, seed >> 32 & WORD]
-    zero = torch.zeros_like(position)
-    a, b, c, d = position & WORD, position >> 32 & WORD, zero, zero
+    zero = torch.zeros_like(counter)
+    a, b, c, d = counter & WORD, counter >> 32 & WORD, zero, zero
     for _ in range(ROUNDS):
         # Products of 64 bits wrap around to the same bits as those of numbers without a sign.
         first, second = a * MULTIPLIERS[0], c * MULTIPLIERS[1]
@@ -32,5 +36,10 @@ def words(seed: Tensor, position: Tensor) -> tuple[Tensor, Tensor, Tensor, Tenso
 
 
 def uniform(seed: Tensor, position: Tensor) -> Tensor:
-    """Numbers in [0, 1) in float32: the upper 24 bits of the first word."""
-    return (words(seed, position)[0] >> 8).to(torch.float32) * 2**-24
+    """Numbers in [0, 1) in float32: the upper 24 bits of word `position % 4` of the counter
+    `position // 4`. Four positions that follow each other share a counter, so that kernels run the
+    generator once for four numbers.
+    """
+    four = torch.stack(words(seed, position // LANES), -1)
+    lane = (position % LANES).expand(four.shape[:-1]).unsqueeze(-1)
+    return (four.gather(-1, lane).squeeze(-1) >> 8).to(torch.float32) * 2**-24

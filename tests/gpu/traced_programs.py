@@ -86,30 +86,35 @@ def module_of(program: Program) -> tuple[Schedule, KernelSet, tuple[Line, ...]]:
     return scheduled, kernels, lines
 
 
+def compiled(kernel: Kernel, source: TritonSource, architecture: int, folder: Path) -> Any:
+    """What Triton makes of a kernel; `folder` is for its source. Raises what Triton raises."""
+    return compile_kernel(
+        kernel.source,
+        {**source.parameters, **dict.fromkeys(source.blocks, "constexpr")},
+        dict(source.blocks),
+        folder,
+        architecture=architecture,
+        warps=source.warps,
+        debug=source.checks_bounds,
+        name=kernel.name,
+        aligned=source.pointers,
+    )
+
+
 def why_not_launched(kernel: Kernel, architecture: int, folder: Path) -> str | None:
-    """Compile a kernel; why it cannot be launched, or None. `folder` is for its source."""
+    """Compile a kernel; why it cannot be launched, or None."""
     source = source_of(kernel)
     if not isinstance(source, TritonSource):
         return None
     try:
-        compiled: Any = compile_kernel(
-            kernel.source,
-            {**source.parameters, **dict.fromkeys(source.blocks, "constexpr")},
-            dict(source.blocks),
-            folder,
-            architecture=architecture,
-            warps=source.warps,
-            debug=source.checks_bounds,
-            name=kernel.name,
-            aligned=source.pointers,
-        )
+        made = compiled(kernel, source, architecture, folder)
     except Exception as error:
         return f"{type(error).__name__}: {error}"
-    if parameter_count(compiled.asm["ptx"]) < len(source.parameters):
+    if parameter_count(made.asm["ptx"]) < len(source.parameters):
         return "parameters are missing in the assembly"
-    if "add.s16x2" in compiled.asm["ptx"]:
+    if "add.s16x2" in made.asm["ptx"]:
         return "the assembly packs sums, which NVIDIA's assembler gets wrong"
-    scratch = [name for name in SCRATCH if getattr(compiled.metadata, name, 0)]
+    scratch = [name for name in SCRATCH if getattr(made.metadata, name, 0)]
     return f"asks for {scratch}" if scratch else None
 
 

@@ -34,7 +34,7 @@ from torch import Tensor, fx
 from fusewright import philox, torch_compat
 from fusewright.formulas import When, formula
 from fusewright.formulas.draws import native_dropout as dropout_of_nothing
-from fusewright.formulas.helpers import rounded, widened
+from fusewright.formulas.helpers import as_type, rounded, widened
 from fusewright.own_operators import define
 from fusewright.torch_compat import OpOverload
 
@@ -65,8 +65,9 @@ def native_dropout(x: Tensor, probability: float, train: bool | None) -> tuple[T
         return dropout_of_nothing(x, probability, train)
     seed = aten.randint.default(SEEDS, [], dtype=torch.int64, device=x.device)
     mask = aten.ge.Scalar(uniform_operator()(seed, x.shape), probability)
-    kept = aten.mul.Tensor(aten.mul.Tensor(widened(x), mask), 1 / (1 - probability))
-    return rounded(kept, x), mask
+    wide = widened(x)
+    factor = aten.mul.Tensor(as_type(mask, wide.dtype), 1 / (1 - probability))
+    return rounded(aten.mul.Tensor(wide, factor), x), mask
 
 
 def _draw_seeds(count: int, device: torch.device) -> list[Tensor]:

@@ -189,6 +189,10 @@ class Expressions:
         widens = dtype.is_float and dtype.compute == argument.dtype
         if widens and isinstance(argument, Cast) and argument.argument.dtype == dtype:
             return argument.argument  # widened, and rounded back
+        if dtype.is_float and isinstance(argument, Cast) and argument.dtype.is_float:
+            source = argument.argument
+            if source.dtype is DType.BOOL:
+                return self.cast(source, dtype)  # 0 and 1 are in every type
         key = ("cast", id(argument), dtype)
         return self._intern(key, lambda: Cast(argument=argument, dtype=dtype))
 

@@ -161,13 +161,46 @@ def shift_right(x, y):
 
 
 @triton.jit
-def uniform(seed, position):
-    """The numbers of `fusewright.philox.uniform`."""
-    place = tl.full([], 0, tl.int64) + position  # Triton has `to_tensor` from 3.7 on alone.
-    low = (place & 0xFFFFFFFF).to(tl.uint32)
-    high = ((place >> 32) & 0xFFFFFFFF).to(tl.uint32)
-    word, _, _, _ = tl.philox(seed, low, high, low * 0, low * 0, 10)
-    return (word >> 8).to(tl.float32) * 5.9604644775390625e-08
+def quarters(size: tl.constexpr):
+    """`tl.arange(0, size) // 4`, of which four elements beside each other are one value to LLVM."""
+    each = tl.broadcast_to(tl.arange(0, size // 4)[:, None], [size // 4, 4])
+    return tl.reshape(each, [size])
+
+
+@triton.jit
+def product_words(x, y):
+    """The upper and the lower word of a product of two words: one multiplication of a GPU."""
+    product = x.to(tl.uint64) * y
+    return (product >> 32).to(tl.uint32), product.to(tl.uint32)
+
+
+@triton.jit
+def random_bits(seed, counter, position):
+    """The word of `fusewright.philox.uniform` at a position, which four times the counter is at or
+    up to three places before. A thread's elements that lie beside each other and have one counter
+    are computed once, since LLVM finds that they are the same, and the last bits of each position.
+    """
+    counter = tl.full([], 0, tl.int32) + counter  # Triton has `to_tensor` from 3.7 on alone.
+    lane = tl.full([], 0, tl.int32) + position
+    key, other_key = seed.to(tl.uint32), (seed >> 32).to(tl.uint32)
+    a, b = counter.to(tl.uint32), tl.full([], 0, tl.uint32)
+    if counter.dtype == tl.int64:
+        b = (counter >> 32).to(tl.uint32)
+    c, d = tl.full([], 0, tl.uint32), tl.full([], 0, tl.uint32)
+    for _ in tl.static_range(10):
+        upper, lower = product_words(a, 0xD2511F53)
+        other_upper, other_lower = product_words(c, 0xCD9E8D57)
+        a, b = other_upper ^ b ^ key, other_lower
+        c, d = upper ^ d ^ other_key, lower
+        key, other_key = key + 0x9E3779B9, other_key + 0xBB67AE85
+    first, last = tl.where(lane & 1 == 0, a, b), tl.where(lane & 1 == 0, c, d)
+    return tl.where(lane & 2 == 0, first, last)
+
+
+@triton.jit
+def uniform(bits):
+    """The numbers of `fusewright.philox.uniform`, of a word each."""
+    return (bits >> 8).to(tl.float32) * 5.9604644775390625e-08
 
 
 # Combiners of reductions --------------------------------------------------------------------------

@@ -8,7 +8,9 @@ Ends with 1 if something else is in the graphs, or a kernel does not compile.
 from __future__ import annotations
 
 import sys
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,8 +22,10 @@ from fusewright.context import CompileContext
 from fusewright.ir.program import Program
 from fusewright.ir.text import print_program
 from fusewright.lower import lower
+from fusewright.runtime.cuda import TritonSource
+from fusewright.runtime.targets import source_of
 from tests.gpu.pretended.graphs import ARCHITECTURE, Collector, Compiled, pretend
-from tests.gpu.traced_programs import failures_of
+from tests.gpu.traced_programs import compiled, failures_of
 
 
 def layer(x: torch.Tensor) -> torch.Tensor:
@@ -63,7 +67,29 @@ def wrong_in_training(dtype: torch.dtype, stride: tuple[int, ...]) -> list[str]:
     if sum(layout.dtype.torch_name == "int64" and not layout.size for layout in kept) != 2:
         wrong.append("backward is not given two seeds")
     wrong += failures_of(found.kernels.values(), (ARCHITECTURE,))
+    wrong += runs_too_often(found) if stride == (96, 1) else []
     return [f"{line}\n{texts}" for line in wrong]
+
+
+PRODUCTS = 20
+"""Of a word by a constant in a run of the generator; those of numbers that are known need none."""
+
+
+def runs_too_often(found: Graphs) -> list[str]:
+    """Kernels that run the generator more than once for four elements of a thread and a mask."""
+    wrong = []
+    with tempfile.TemporaryDirectory() as folder:
+        for kernel in found.kernels.values():
+            source = source_of(kernel)
+            assert isinstance(source, TritonSource), "it is a GPU's"
+            ((_, block),) = source.blocks.items()
+            elements = block // (32 * source.warps)
+            masks = kernel.source.count("functions.random_bits(")
+            assembly = compiled(kernel, source, ARCHITECTURE, Path(folder)).asm["ptx"]
+            products = assembly.count("mul.wide.u32") + assembly.count("mul.hi.u32")
+            if not 0 < products <= PRODUCTS * masks * elements // 4:
+                wrong.append(f"{products} products\n{kernel.source}")
+    return wrong
 
 
 def wrong_without_gradients() -> list[str]:

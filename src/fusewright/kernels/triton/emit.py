@@ -36,6 +36,7 @@ from fusewright.ir.proof import is_nonnegative
 from fusewright.ir.value import Constant, Load, Masked, Value, postorder
 from fusewright.kernels.triton.axis_form import AxisStage, axis_stages
 from fusewright.kernels.triton.operations import POINTERS, TYPES, constant_text
+from fusewright.kernels.triton.random import quarter
 from fusewright.kernels.triton.reductions import ARGUMENT, PLAIN, filled, identity_text
 from fusewright.kernels.triton.scans import (
     SCANS,
@@ -195,8 +196,7 @@ class KernelWriter:
         wide = ".to(tl.int64)" if self.tiling.wide else ""
         body.add(f"{self.tiling.batch.name} = {self.program}{wide}")
         for row in self.tiling.axes[1:]:
-            body.add(self.offset(row, ""))
-            self.mask(row)
+            self.offset(row, "")
         gathers = [(a, s.inner) for s in self.stages for a in s.actions if isinstance(a, Gather)]
         for number, (action, inner) in enumerate(gathers):
             plain = PLAIN[action.kind][action.value.dtype.kind]
@@ -207,8 +207,7 @@ class KernelWriter:
         self.values.write(value for value in order if axis not in self.values.axes_of(value))
         body.add(f"for start in range(0, {self.values.index(axis.extent)}, {axis.block_name}):")
         body.depth += 1
-        body.add(self.offset(axis, "start + "))
-        self.mask(axis)
+        self.offset(axis, "start")
         self.write_stages()
         body.depth -= 1
         for action, inner in gathers:
@@ -254,8 +253,7 @@ class KernelWriter:
             self.begin(axis, own)
         if self.tiling.persistent:
             for axis in self.tiling.axes[len(outer) :]:
-                self.body.add(self.offset(axis, ""))
-                self.mask(axis)
+                self.offset(axis, "")
 
     def begin(self, axis: TileAxis, block: str) -> None:
         """The variable of an outer axis, which begins at a block, and its mask."""
@@ -263,25 +261,27 @@ class KernelWriter:
         if axis in self.values.starts:
             self.body.add(f"{axis.start_name} = {start}")
             start = axis.start_name
-        self.body.add(self.offset(axis, f"{start} + "))
-        self.mask(axis)
+        self.offset(axis, start)
 
-    def offset(self, axis: TileAxis, start: str) -> str:
-        return f"{axis.name} = {start}{self.lanes(axis)}"
+    def offset(self, axis: TileAxis, start: str) -> None:
+        """The variables of an axis for the block that begins at `start`, "" for 0, and its mask."""
+        self.body.add(f"{axis.name} = {f'{start} + ' if start else ''}{self.lanes(axis)}")
+        if axis in self.values.quartered:
+            lanes = self.lanes(axis, f"functions.quarters({axis.block_name})")
+            begin = f"({start} >> 2) + " if start else ""
+            self.body.add(f"{quarter(axis).name} = {begin}{lanes}")
+        if axis.is_masked:
+            self.body.add(f"{axis.name}mask = {axis.name} < {self.values.index(axis.extent)}")
 
-    def lanes(self, axis: TileAxis) -> str:
-        """The places within a block, along the dimension of its axis."""
-        lanes = f"tl.arange(0, {axis.block_name})"
+    def lanes(self, axis: TileAxis, lanes: str = "") -> str:
+        """The places within a block, along the dimension of its axis; or other numbers of it."""
+        lanes = lanes or f"tl.arange(0, {axis.block_name})"
         if self.tiling.rank > 1:
             inside = [":" if n == axis.position else "None" for n in range(self.tiling.rank)]
             lanes += f"[{', '.join(inside)}]"
         if self.tiling.wide and axis not in self.tiling.outer:
             lanes += ".to(tl.int64)"
         return lanes
-
-    def mask(self, axis: TileAxis) -> None:
-        if axis.is_masked:
-            self.body.add(f"{axis.name}mask = {axis.name} < {self.values.index(axis.extent)}")
 
     # Stages ---------------------------------------------------------------------------------------
 
@@ -334,8 +334,7 @@ class KernelWriter:
             self.body.add(f"{scan.buffer}_carry = {scan_start(scan, self.shape(None))}")
         self.body.add(f"for start in range(0, {count}, {axis.block_name}):")
         self.body.depth += 1
-        self.body.add(self.offset(axis, "start + "))
-        self.mask(axis)
+        self.offset(axis, "start")
         self.values.policies = self.eviction_policies(stage)
         self.values.write(along)
         for action in stage.actions:

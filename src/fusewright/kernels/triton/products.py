@@ -213,11 +213,8 @@ class TritonProductWriter(KernelWriter):
         self.body.add(f"{result} = tl.zeros([{y.block_name}, {x.block_name}], tl.float32)")
         self.body.add(f"for start in range(0, {extent}, {r.block_name}):")
         self.body.depth += 1
-        wide = ".to(tl.int64)" if self.tiling.wide else ""
-        for name, place in (("r", "[None, :]"), ("down", "[:, None]")):
-            self.body.add(f"{name} = start + tl.arange(0, {r.block_name}){place}{wide}")
-            if r.is_masked:
-                self.body.add(f"{name}mask = {name} < {extent}")
+        for axis in (self.depth, self.down):
+            self.offset(axis, "start")
         self.values.write(along)
         for operand in self.operands:
             if operand.is_loaded:

@@ -27,6 +27,7 @@ from fusewright.kernels.triton.operations import (
     number_text,
     operation_text,
 )
+from fusewright.kernels.triton.random import compared_bits, place_of
 from fusewright.kernels.triton.tiling import TileAxis, Tiling
 from fusewright.records import field, record
 
@@ -75,6 +76,12 @@ class Writer:
         self.starts: frozenset[TileAxis] = frozenset()
         """Axes whose first point in a tile is a variable that loads mention."""
 
+        self.quartered: set[TileAxis | None] = set()
+        """Axes by whose points, four at a time, random numbers are drawn."""
+
+        self.bits: dict[int, str] = {}
+        """The variable of a random number's word, by the number's id."""
+
         self.policies: dict[int, str] = {}
         """How long caches keep what is loaded, where that is not left to them, by the load's id."""
 
@@ -113,6 +120,8 @@ class Writer:
         self.plain_indices = {name for name, only in compared.items() if only}
         for value in order:
             self.varying[id(value)] = self._axes_of(value)
+            if isinstance(value, Random):
+                self.quartered.add(place_of(value.position, self.axes.values()).axis)
 
     def axes_of(self, value: Value) -> frozenset[TileAxis]:
         """The axes along which a value varies, or is guarded."""
@@ -165,9 +174,15 @@ class Writer:
                 return self.names[id(load)]
             case Indirect():
                 return self.indirect(value)
+            case Random():
+                return self.random(value)
+        return self.variable(self.expression(value))
+
+    def variable(self, text: str) -> str:
+        """A new variable that holds an expression."""
         name = f"t{self.counts['t']}"
         self.counts["t"] += 1
-        self.body.add(f"{name} = {self.expression(value)}")
+        self.body.add(f"{name} = {text}")
         return name
 
     def expression(self, value: Value) -> str:
@@ -188,8 +203,6 @@ class Writer:
                 return (
                     f"tl.where({self.operand(mask)}, {self.typed(inner)}, {self.typed(otherwise)})"
                 )
-            case Random():
-                return self.random(value)
             case _:
                 raise AssertionError(f"{type(value).__name__} needs no expression")
 
@@ -218,6 +231,10 @@ class Writer:
         return constant_text(value.value, value.dtype)
 
     def apply(self, value: Apply) -> str:
+        compared = compared_bits(value)
+        if compared is not None:
+            drawn, comparison = compared
+            return f"{self.bits[id(drawn)]} {comparison}"
         operands = []
         for position, argument in enumerate(value.arguments):
             if isinstance(argument, Constant) and not self.takes_number(value, position):
@@ -239,8 +256,12 @@ class Writer:
         return any(not isinstance(argument, Constant) for argument in value.arguments[first:])
 
     def random(self, value: Random) -> str:
-        seed, position = self.operand(value.seed), self.index(value.position)
-        drawn = f"functions.{value.kind}({seed}, {position})"
+        """A variable for the word; what readers need of it stands in their own expressions."""
+        place, seed = place_of(value.position, self.axes.values()), self.operand(value.seed)
+        counter, lane = self.index(place.counter), self.index(place.lane)
+        word = self.variable(f"functions.random_bits({seed}, {counter}, {lane})")
+        self.bits[id(value)] = word
+        drawn = f"functions.uniform({word})"
         return drawn if value.dtype is DType.F32 else f"{drawn}.to({TYPES[value.dtype]})"
 
     # Forgetting -----------------------------------------------------------------------------------
