@@ -113,6 +113,12 @@ def test_attention(device: Path, tmp_path: Path) -> None:
         assert f"aten._scaled_dot_product_flash_{end}" in printed
 
 
+def test_attention_under_a_full_mask(device: Path, tmp_path: Path) -> None:
+    """As without the mask, and no scores are kept."""
+    printed = run_pretending(device, tmp_path, "attention", attention=FLASH)
+    assert printed.rstrip().endswith("\n0 wrong")
+
+
 def test_convolutions_and_batch_norms(device: Path, tmp_path: Path) -> None:
     """cudnn's batch norm is taken apart."""
     printed = compile_graphs(device, tmp_path, "--train", "--autocast", "ResNetModel")

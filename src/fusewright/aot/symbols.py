@@ -10,6 +10,7 @@ names.
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -18,9 +19,11 @@ from torch import fx
 from fusewright import own_operators
 from fusewright.containers import mapped
 from fusewright.ir.index import Index, RealSymbol, Symbol
+from fusewright.ir.relations import Relation, RelationKind
 from fusewright.operators import facts
 from fusewright.symbolic.graph_nodes import NumberNodes
 from fusewright.symbolic.nodes import free_symbols, index_of, symbolic_float, symbolic_int
+from fusewright.symbolic.relations import indicator_index
 from fusewright.torch_compat import OpOverload
 
 aten = torch.ops.aten
@@ -129,3 +132,23 @@ def solution(index: Index, symbol: Symbol) -> tuple[int, int] | None:
         case ((factor, (only,)),) if only == symbol:
             return factor, index.constant
     return None
+
+
+def promise(record_call: Callable[..., Any], condition: torch.SymBool) -> None:
+    """Use a `torch._check`: bounds of one number are checked where it is found out, others by a
+    call, which `record_call` notes.
+    """
+    node = condition.node
+    match node.condition:
+        case Relation(
+            RelationKind.NOT_NEGATIVE, Index(terms=((1 | -1, (Symbol() as symbol,)),))
+        ) if node.facts.is_of_data(symbol):
+            node.facts.assume(node.condition)
+        case Relation() as relation:
+            # Twice: what is assumed to be 1 is 1 wherever it is met, also in the check of that.
+            holds = symbolic_int(node.facts, 2 * indicator_index(relation))
+            message = f"{relation} does not hold"
+            record_call(aten._assert_scalar.default, (holds, message), {}, None)
+            node.facts.assume(relation)
+        case _:
+            node.expect_true()

@@ -26,13 +26,14 @@ from torch import fx
 
 from fusewright import own_operators, torch_compat
 from fusewright.aot.custom_operators import functional_twin, refuse_unusual
+from fusewright.aot.full_masks import ATTENTION, without_full_mask
 from fusewright.aot.graph import UNNOTICED, TracedProgram
 from fusewright.aot.leaves import all_as_leaves
 from fusewright.aot.mutations import bernoulli, functional_form, rebinding_view
 from fusewright.aot.origins import origin_of
 from fusewright.aot.repeated_elements import WRITES_BY_INDEX, shown_once
 from fusewright.aot.specs import GeometryChange, Leaf
-from fusewright.aot.symbols import SymbolNodes, takes_reals, with_known_reals
+from fusewright.aot.symbols import SymbolNodes, promise, takes_reals, with_known_reals
 from fusewright.containers import tensors
 from fusewright.errors import FusewrightError, Location, Unsupported, UnsupportedOperator
 from fusewright.fake import FakeMode, FakeTensor
@@ -44,13 +45,10 @@ from fusewright.fake_rules.arguments import flat
 from fusewright.fake_rules.geometry import same_sizes
 from fusewright.formulas import Formula, When, apply_to_each, formulas, is_foreach
 from fusewright.interrupts import INTERRUPTS
-from fusewright.ir.index import Index, Symbol
-from fusewright.ir.relations import Relation, RelationKind
 from fusewright.modes import Modes, restore
 from fusewright.opaque import BUFFERS, Opaque
 from fusewright.operators import OperatorKind, facts
-from fusewright.symbolic.nodes import SYMBOLIC, symbolic_int
-from fusewright.symbolic.relations import indicator_index
+from fusewright.symbolic.nodes import SYMBOLIC
 from fusewright.torch_compat import OpOverload, TorchDispatchMode
 from fusewright.user_kernels import UserKernelCall, UserKernelOnCopies
 
@@ -626,12 +624,19 @@ def _run_node(
             case "call_function":
                 target: Any = node.target
                 if target is torch_compat.check and isinstance(args[0], torch.SymBool):
-                    return promise(recorder, args[0])
+                    return promise(recorder.record_call, args[0])
                 whole = RECORDED_WHOLE.get(type(target)) or RECORDED_WHOLE.get(target)
                 if whole is not None and isinstance(target, FunctionType):
                     args, kwargs = _in_order(target, args, kwargs), {}
                 if whole is not None and not kwargs:
                     return whole(recorder, target, args)
+                if target is ATTENTION:
+                    draws_freely = (
+                        formulas(When.FREE_DRAWS).keys() <= recorder.decompositions.keys()
+                    )
+                    args, kwargs = without_full_mask(
+                        args, kwargs, recorder.argument, draws_freely=draws_freely
+                    )
                 return recorder.fakes.call(target, args, kwargs)
             case "call_method":
                 method = getattr(args[0], str(node.target))
@@ -647,24 +652,6 @@ def _in_order(function: FunctionType, args: Any, kwargs: Any) -> tuple[Any, ...]
     bound = inspect.signature(function).bind(*args, **kwargs)
     bound.apply_defaults()
     return bound.args
-
-
-def promise(recorder: Recorder, condition: torch.SymBool) -> None:
-    """Use a `torch._check`: bounds of one number are checked where it is found out, others here."""
-    node = condition.node
-    match node.condition:
-        case Relation(
-            RelationKind.NOT_NEGATIVE, Index(terms=((1 | -1, (Symbol() as symbol,)),))
-        ) if node.facts.is_of_data(symbol):
-            node.facts.assume(node.condition)
-        case Relation() as relation:
-            # Twice: what is assumed to be 1 is 1 wherever it is met, also in the check of that.
-            holds = symbolic_int(node.facts, 2 * indicator_index(relation))
-            message = f"{relation} does not hold"
-            recorder.record_call(aten._assert_scalar.default, (holds, message), {}, None)
-            node.facts.assume(relation)
-        case _:
-            node.expect_true()
 
 
 @contextmanager

@@ -47,14 +47,16 @@ struct PretendedGuard : c10::impl::NoOpDeviceGuardImpl<DeviceType::CUDA> {
 C10_REGISTER_GUARD_IMPL(CUDA, PretendedGuard);
 
 /* Which attention a GPU would take: PRETENDED_ATTENTION, torch's number of it; no flash attention
-   with a mask. */
+   with a mask, and none but the mathematical with one whose rows are not contiguous. */
 int64_t choose_attention(const at::Tensor &, const at::Tensor &, const at::Tensor &,
                          const std::optional<at::Tensor> &mask, double, bool, std::optional<double>,
                          bool)
 {
-    const int64_t flash = 1, efficient = 2;
+    const int64_t mathematical = 0, flash = 1, efficient = 2;
     const char *chosen = std::getenv("PRETENDED_ATTENTION");
-    const int64_t number = chosen == nullptr ? 0 : std::atoi(chosen);
+    const int64_t number = chosen == nullptr ? mathematical : std::atoi(chosen);
+    if (mask.has_value() && mask->sym_stride(-1) != 1)
+        return mathematical;
     return number == flash && mask.has_value() ? efficient : number;
 }
 
