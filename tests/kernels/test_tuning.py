@@ -282,6 +282,17 @@ def test_calls_go_through_inputs_of_the_program(monkeypatch: pytest.MonkeyPatch)
     assert [len(column) for column in small] == [4, 1, 1]  # w, y and z
 
 
+def test_what_was_fastest_in_a_cache_decides_in_none(
+    timer: PlantedTimer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kernel of a small program is tried anew in a large one, whose inputs lie in memory."""
+    monkeypatch.setitem(trials.COLD_BYTES, "cpu", 1 << 16)
+    small, large = TWO_SUMS.replace("1000", "10"), TWO_SUMS
+    assert [trial.was_kept for trial in kernels(small).tuned] == [False, False]
+    assert [trial.was_kept for trial in kernels(small).tuned] == [True, True]
+    assert [trial.was_kept for trial in kernels(large).tuned] == [False, False]
+
+
 # Decisions on disk --------------------------------------------------------------------------------
 
 

@@ -34,7 +34,12 @@ from fusewright.ir.program import (
 )
 from fusewright.kernels import candidates_of
 from fusewright.kernels.candidates import CandidateSet
-from fusewright.kernels.random_arguments import MOST_INDICES, generator_on, random_memory
+from fusewright.kernels.random_arguments import (
+    MOST_INDICES,
+    generator_on,
+    random_memory,
+    span_of,
+)
 from fusewright.kernels.targets import Languages
 from fusewright.kernels.tuning import Tuner
 from fusewright.records import record, replace
@@ -295,13 +300,18 @@ class _Times:
         """The time of a library call on random arguments, whose results lie in memory that is there
         already if the operator takes such.
         """
-        layouts = [_layout(operand, buffers) for operand in call.arguments]
-        if call.keywords or len(call.outputs) != 1 or None in layouts:
+        found = [_layout(operand, buffers) for operand in call.arguments]
+        layouts = [layout for layout in found if layout is not None]
+        if call.keywords or len(call.outputs) != 1 or len(layouts) < len(found):
             return None
         device = torch.device(call.outputs[0].layout.device)
         hints = self.tuner.hints
+        try:
+            count, are_cold = self._set_count(call, layouts, device)
+        except KeyError:  # A size is not known yet.
+            return None
         precision = torch_compat.states.matmul_precision(device.type)
-        kept = trials.trial_key(device, key, repr((hints, turn)), precision)
+        kept = trials.trial_key(device, key, repr((hints, turn, are_cold)), precision)
         known = known_decision(kept, (LIBRARY,))
         if known is not None:
             return known.seconds[0]
@@ -309,7 +319,7 @@ class _Times:
             return None
         with torch_compat.without_modes(), torch.no_grad():
             try:
-                sets = self._sets(call, [layout for layout in layouts if layout is not None])
+                sets = self._sets(call, layouts, count)
             except (KeyError, RuntimeError):  # A size is not known yet, or memory does not suffice.
                 return None
             if call.out_operator:
@@ -328,16 +338,25 @@ class _Times:
         """Which arguments are inputs of the program."""
         return [getattr(operand, "name", "") in self.tuner.inputs for operand in call.arguments]
 
-    def _sets(self, call: CallOperator, layouts: Sequence[Layout]) -> list[list[torch.Tensor]]:
+    def _set_count(
+        self, call: CallOperator, layouts: Sequence[Layout], device: torch.device
+    ) -> tuple[int, bool]:
+        """How many sets of arguments a library call goes through, and whether they are cold."""
+        hints = self.tuner.hints
+        sizes = [layout.dtype.bytes * span_of(layout, hints) for layout in layouts]
+        of_inputs = sum(compress(sizes, self._are_inputs(call)))
+        count = trials.cold_sets(device, of_inputs, self.tuner.most_bytes - sum(sizes))
+        return count, trials.are_cold(device, of_inputs, count)
+
+    def _sets(
+        self, call: CallOperator, layouts: Sequence[Layout], count: int
+    ) -> list[list[torch.Tensor]]:
         """The arguments of a library call, and others that differ in inputs of the program, as a
         group's are (`RandomArguments.sets`).
         """
         hints = self.tuner.hints
         first = [_tensor(layout, hints) for layout in layouts]
-        sizes = [tensor.untyped_storage().nbytes() for tensor in first]
         are_inputs = self._are_inputs(call)
-        of_inputs = sum(compress(sizes, are_inputs))
-        count = trials.cold_sets(first[0].device, of_inputs, self.tuner.most_bytes - sum(sizes))
         return [first] + [
             [
                 _tensor(layout, hints) if own else tensor

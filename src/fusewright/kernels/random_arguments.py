@@ -14,7 +14,6 @@ from fusewright.ir.index import Index
 from fusewright.ir.program import Layout
 from fusewright.ir.value import Cast, Indirect, Load, Value, postorder
 from fusewright.kernels.analysis import stage_values
-from fusewright.runtime.trials import cold_sets
 
 SEED = 0x7E57
 """Of the random numbers: trials of two processes see the same."""
@@ -80,13 +79,14 @@ class RandomArguments:
         """The size of all arguments."""
         return sum(self._bytes_of_each())
 
-    def sets(self, most_bytes: int) -> list[list[torch.Tensor]]:
+    def input_bytes(self) -> int:
+        """The size of those that are inputs of the program."""
+        return sum(compress(self._bytes_of_each(), self.are_inputs))
+
+    def sets(self, count: int) -> list[list[torch.Tensor]]:
         """The arguments, and further ones that differ in the tensors that are inputs of the
-        program. `most_bytes`: what all together may take; one set there is in any case.
+        program.
         """
-        each = self._bytes_of_each()
-        of_inputs = sum(compress(each, self.are_inputs))
-        count = cold_sets(self.device, of_inputs, most_bytes - sum(each))
         first = self.tensors()
         others = [
             [t.clone() if own else t for t, own in zip(first, self.are_inputs, strict=True)]

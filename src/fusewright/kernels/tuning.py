@@ -70,6 +70,8 @@ class Tuner:
         """
         asked = [Trial(among, self, always=always, turn=turn) for among in several]
         self.most_bytes = max([self.most_bytes, *(trial.least_bytes for trial in asked)])
+        for trial in asked:
+            trial.look_up(self.most_bytes)
         asked = [self._done.get(trial.key, trial) for trial in asked]
         unknown = [trial for trial in asked if trial.decision is None]
         functions = _load([trial.among for trial in unknown])
@@ -114,14 +116,28 @@ class Trial:
             self._leave_to_rule(str(reason))
             return
         self.least_bytes = self._arguments.bytes
+        self._turn = turn
+        self._sets = 1
+        """How many sets of arguments calls go through."""
+
         self._work = [
             [candidate.units.evaluate(self._arguments.sizes), *grain_of(candidate.kernel)]
             for candidate in among.candidates
         ]
-        sizes = tuple(self._arguments.sizes.values()), self._arguments.spans
-        keys = (candidate.kernel.key for candidate in among.candidates)
-        device = self._arguments.device
-        decides = sizes, self._work, self._arguments.are_inputs, turn
+
+    def look_up(self, most_bytes: int) -> None:
+        """Find out its key, and whether it was decided before. `most_bytes`: what its sets of
+        arguments may take, where one takes less.
+        """
+        if self.decision is not None:
+            return
+        arguments = self._arguments
+        device, of_inputs = arguments.device, arguments.input_bytes()
+        self._sets = trials.cold_sets(device, of_inputs, most_bytes - self.least_bytes)
+        are_cold = trials.are_cold(device, of_inputs, self._sets)
+        sizes = tuple(arguments.sizes.values()), arguments.spans
+        decides = sizes, self._work, arguments.are_inputs, self._turn, are_cold
+        keys = (candidate.kernel.key for candidate in self.among.candidates)
         self.key = trials.trial_key(device, repr(decides), *keys)
         self.is_known()
 
@@ -165,7 +181,7 @@ class Trial:
             return
         with torch_compat.without_modes(), torch.no_grad():
             try:
-                sets = self._arguments.sets(tuner.most_bytes)
+                sets = self._arguments.sets(self._sets)
             except RuntimeError as error:
                 self._leave_to_rule(f"its arguments cannot be made: {error}".partition("\n")[0])
                 return

@@ -9,6 +9,7 @@ between which powers of two each of them lies.
 from __future__ import annotations
 
 import csv
+import functools
 import hashlib
 import json
 import threading
@@ -16,12 +17,14 @@ import time
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from contextlib import suppress
 from functools import partial
+from importlib.metadata import PackageNotFoundError, version
 from math import inf
 from pathlib import Path
 from typing import Any, Final
 
 import torch
 
+from fusewright import __version__
 from fusewright.logs import log_text, warn
 from fusewright.records import record
 from fusewright.runtime import cuda_graphs
@@ -29,6 +32,7 @@ from fusewright.runtime.cuda_graphs import TensorSpan
 from fusewright.runtime.kept_files import KeptFiles
 from fusewright.runtime.layouts import Addresses
 from fusewright.runtime.llvm_engine import cpu_target
+from fusewright.runtime.processor import this_processor
 
 Way = Callable[..., object]
 """An alternative, called with the tensors and the sizes of a choice."""
@@ -385,7 +389,9 @@ def _repeated(run: Callable[[], object], count: int, _inputs: list[Any]) -> tupl
 
 def kept_key(choice: str, device: str, kind: int) -> str:
     """A hash of all that decides which alternative wins. `choice`: the key of a choice."""
-    parts = (choice, device_text(torch.device(device)), str(kind), torch.__version__)
+    on = torch.device(device)
+    versions = (__version__, torch.__version__, compiler_text(on.type))
+    parts = (choice, device_text(on), str(kind), *versions)
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
@@ -395,6 +401,16 @@ def device_text(device: torch.device) -> str:
         return f"{torch.cuda.get_device_name(device)} {torch.cuda.get_device_capability(device)}"
     target = cpu_target()
     return f"{target.name} {target.features} {torch.get_num_threads()}"
+
+
+@functools.cache
+def compiler_text(device_type: str) -> str:
+    """What makes machine code for a type of device, with its version."""
+    if device_type != "cuda":
+        return f"llvm {this_processor().llvm}"
+    with suppress(PackageNotFoundError):  # Machine code on disk needs no compiler.
+        return f"triton {version('triton')}"
+    return ""
 
 
 def known_decision(key: str, names: Sequence[str]) -> Decision | None:

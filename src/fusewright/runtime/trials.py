@@ -7,7 +7,6 @@ Timing itself, and decisions on disk, are those of choices at the first call (`c
 
 from __future__ import annotations
 
-import importlib.metadata
 import threading
 import time
 from collections import deque
@@ -21,7 +20,6 @@ import torch
 from fusewright.records import record
 from fusewright.runtime import choices
 from fusewright.runtime.choices import Decision
-from fusewright.runtime.processor import this_processor
 
 Alternative = Callable[[], object]
 """Does the thing once."""
@@ -122,6 +120,13 @@ def cold_sets(device: torch.device, input_bytes: int, spare_bytes: int) -> int:
     return min(MOST_RECORDED, 1 + further)
 
 
+def are_cold(device: torch.device, input_bytes: int, sets: int) -> bool:
+    """Whether calls that go through so many sets find their inputs in memory, as far as they ever
+    do: others decide by what is fastest in a cache, which is for programs as small alone.
+    """
+    return sets == MOST_RECORDED or 2 * sets * input_bytes >= COLD_BYTES.get(device.type, 0)
+
+
 def decided(seconds: Sequence[float]) -> Decision:
     """The decision that follows from times: the first alternative, unless another gains."""
     best = min(range(len(seconds)), key=lambda number: seconds[number])
@@ -131,14 +136,8 @@ def decided(seconds: Sequence[float]) -> Decision:
 
 
 def trial_key(device: torch.device, *texts: str) -> str:
-    """A hash of all that decides a trial, in hexadecimal: `texts`, the device, and versions of what
-    makes machine code.
-    """
-    if device.type == "cuda":
-        compiler = f"triton {importlib.metadata.version('triton')}"
-    else:
-        compiler = f"llvm {this_processor().llvm}"
-    return choices.kept_key("\0".join((*texts, compiler)), str(device), 0)
+    """A hash of all that decides a trial, in hexadecimal: `texts`, the device, and versions."""
+    return choices.kept_key("\0".join(texts), str(device), 0)
 
 
 def time_alternatives(alternatives: Sequence[Alternative], device: torch.device) -> list[float]:
