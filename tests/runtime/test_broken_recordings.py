@@ -108,8 +108,11 @@ class Graph:
 
 
 class Stream:
+    waited: list[object]
+    """The streams that the current one has waited for."""
+
     def wait_stream(self, other: object) -> None:
-        """All is done at once."""
+        self.waited.append(other)
 
     def synchronize(self) -> None:
         """All is done at once."""
@@ -126,6 +129,7 @@ def model(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> To
     monkeypatch.setattr(torch_compat.cuda, "_end_allocations", model.end_allocations)
     monkeypatch.setattr(torch_compat.cuda, "_release_pool", model.release)
     monkeypatch.setattr(cuda_graphs, "_BROKEN", [])
+    monkeypatch.setattr(Stream, "waited", [], raising=False)
     zeros = torch.zeros
     monkeypatch.setattr(torch, "zeros", lambda *sizes, device: zeros(*sizes))
     return model
@@ -198,3 +202,10 @@ def test_one_recording_is_made_at_a_time(model: Torch) -> None:
     CudaDevice(0).record(lambda inputs: (), [])  # The model records once at a time.
     thread.join()
     assert may_end.is_set() and gc.isenabled()
+
+
+def test_what_a_warm_up_did_before_an_exception_is_waited_for(model: Torch) -> None:
+    device = CudaDevice(0)
+    with pytest.raises(ValueError, match="of the program's own"):
+        device.warm_up(lambda inputs: fails(model), [])
+    assert Stream.waited[-1] is device._stream

@@ -167,6 +167,21 @@ def test_what_all_raise_is_raised(fresh: Path) -> None:
     assert not made.decisions and made.section(0) == 0
 
 
+def test_without_memory_for_copies_the_first_is_taken(
+    fresh: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timings = timed(monkeypatch, 2.0, 1.0)
+
+    def clone(tensor: Tensor) -> Tensor:
+        raise torch.OutOfMemoryError("tried to allocate 20 GiB")
+
+    monkeypatch.setattr(choices, "_clone", clone)
+    made = choice(in_place=(1,))
+    run(made)
+    assert made.decisions[0].winner == timings.count == 0
+    assert not choices.FILES.keys_on_disk()
+
+
 def test_what_is_changed_in_place_is_changed_once(fresh: Path) -> None:
     """Under the real clock, which calls each many times; the same tensor is given for both."""
 

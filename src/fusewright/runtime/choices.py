@@ -195,8 +195,13 @@ class Choice:
     def _measured(
         self, tensors: Sequence[torch.Tensor], sizes: Sequence[int], device: torch.device
     ) -> Decision:
-        """Time the alternatives. What one raises leaves it out; what all raise is raised."""
-        arguments = [*self._safe(tensors), *sizes]
+        """Time the alternatives. What one raises leaves it out; what all raise is raised. Where
+        there is no memory for copies of what they write, the first one is taken.
+        """
+        try:
+            arguments = [*self._safe(tensors), *sizes]
+        except RuntimeError:
+            return Decision(winner=0, seconds=(None,) * len(self._ways), is_steady=False)
         runs: dict[int, Callable[[], object]] = {}
         failures: dict[int, Exception] = {}
         for number, way in enumerate(self._ways):

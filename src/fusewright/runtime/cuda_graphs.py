@@ -90,9 +90,11 @@ class CudaDevice:
         """Run `call` on the side stream, between what the current stream did and will do."""
         current = torch.cuda.current_stream(self._index)
         self._stream.wait_stream(current)
-        with torch.cuda.stream(self._stream):
-            outputs = call(inputs)
-        current.wait_stream(self._stream)
+        try:
+            with torch.cuda.stream(self._stream):
+                outputs = call(inputs)
+        finally:  # What was written to inputs before an exception is there for who catches it.
+            current.wait_stream(self._stream)
         for output in outputs:
             if isinstance(output, torch.Tensor):
                 output.record_stream(current)
