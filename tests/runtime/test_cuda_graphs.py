@@ -19,15 +19,14 @@ import fusewright
 from fusewright import generation, pipeline
 from fusewright.kept_plans import FOUND
 from fusewright.runtime.cuda_graphs import (
-    ALIGNMENT,
     PATIENCE,
     RECORDING_LIMIT,
     Recording,
     RecordingPool,
     Replayer,
     ReplayFacts,
-    TensorSpan,
 )
+from fusewright.runtime.static_memory import ALIGNMENT, TensorSpan
 from tests.gpu import test_cuda_graphs as loops
 
 
@@ -63,6 +62,7 @@ class PretendedDevice:
     def __init__(self) -> None:
         self.warm_ups = self.recordings = 0
         self.fails = False
+        self.waited_for: list[Any] = []
 
     def warm_up(self, call: Callable[..., Any], inputs: list[Any]) -> Sequence[Any]:
         self.warm_ups += 1
@@ -80,6 +80,9 @@ class PretendedDevice:
         for whole, old in zip(memory, before, strict=True):  # a real recording runs nothing
             whole.data.copy_(old)  # which no version counts
         return KeptCall(call, list(inputs), outputs), outputs
+
+    def wait_for(self, streams: Sequence[Any]) -> None:
+        self.waited_for += streams
 
 
 class World:

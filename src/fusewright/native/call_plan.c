@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "plan_results.h"
 #include "plan_slots.h"
 #include "profiling.h"
 
@@ -112,9 +113,9 @@ static int run_told(PlanFrame *frame)
 
 /* Run in `memory`, which is large enough for all values. */
 static PyObject *call_in(const CallPlan *plan, PyObject *const *args, Py_ssize_t count,
-                         void *memory)
+                         const PlanResults *results, void *memory)
 {
-    PlanFrame frame = {.plan = plan, .slots = memory, .result = NULL};
+    PlanFrame frame = {.plan = plan, .slots = memory, .result = NULL, .results = results};
     frame.numbers = (int64_t *)(frame.slots + plan->slot_count);
     frame.scratch = (void **)(frame.numbers + plan->number_count);
     memset(frame.slots, 0, (size_t)plan->slot_count * sizeof *frame.slots);
@@ -132,29 +133,33 @@ static PyObject *call_in(const CallPlan *plan, PyObject *const *args, Py_ssize_t
     return frame.result;
 }
 
-static PyObject *call_plan(PyObject *object, PyObject *const *args, size_t flagged_count,
-                           PyObject *names)
+PyObject *call_plan_run(CallPlan *plan, PyObject *const *args, Py_ssize_t count,
+                        const PlanResults *results)
 {
-    CallPlan *plan = (CallPlan *)object;
-    Py_ssize_t count = PyVectorcall_NARGS(flagged_count);
-    if (names != NULL && PyTuple_GET_SIZE(names) > 0) {
-        PyErr_SetString(PyExc_TypeError, "a compiled graph takes no arguments by name");
-        return NULL;
-    }
     size_t bytes = (size_t)plan->slot_count * sizeof(PlanSlot) +
                    ((size_t)plan->number_count + (size_t)plan->widest + 1) * sizeof(int64_t);
     PyObject *result;
     Py_INCREF(plan); /* the program may let go of it while it runs */
     if (bytes <= STACK_BYTES) {
         _Alignas(PlanSlot) char memory[STACK_BYTES];
-        result = call_in(plan, args, count, memory);
+        result = call_in(plan, args, count, results, memory);
     } else {
         void *memory = PyMem_Malloc(bytes);
-        result = memory == NULL ? PyErr_NoMemory() : call_in(plan, args, count, memory);
+        result = memory == NULL ? PyErr_NoMemory() : call_in(plan, args, count, results, memory);
         PyMem_Free(memory);
     }
     Py_DECREF(plan);
     return result;
+}
+
+static PyObject *call_plan(PyObject *object, PyObject *const *args, size_t flagged_count,
+                           PyObject *names)
+{
+    if (names != NULL && PyTuple_GET_SIZE(names) > 0) {
+        PyErr_SetString(PyExc_TypeError, "a compiled graph takes no arguments by name");
+        return NULL;
+    }
+    return call_plan_run((CallPlan *)object, args, PyVectorcall_NARGS(flagged_count), NULL);
 }
 
 /* Making ------------------------------------------------------------------------------------- */
@@ -402,6 +407,11 @@ PyDoc_STRVAR(
     "in a frame with the globals `variables`. ValueError: an operand that the operation does not\n"
     "take; NotImplementedError: this torch lacks a function that plans call.");
 
+static PyMethodDef CallPlan_methods[] = {
+    {"run_into", plan_results_run_into, METH_VARARGS, plan_results_run_into_doc},
+    {NULL},
+};
+
 PyTypeObject CallPlan_Type = {
     PyVarObject_HEAD_INIT(NULL, 0)
     .tp_name = "fusewright.native.CallPlan",
@@ -409,6 +419,7 @@ PyTypeObject CallPlan_Type = {
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
     .tp_doc = CallPlan_doc,
     .tp_new = CallPlan_new,
+    .tp_methods = CallPlan_methods,
     .tp_traverse = CallPlan_traverse,
     .tp_clear = CallPlan_clear,
     .tp_dealloc = CallPlan_dealloc,

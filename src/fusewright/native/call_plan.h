@@ -32,6 +32,13 @@ typedef struct {
     PyObject *variables; /* and its globals */
 } CallPlan;
 
+/* The allocations of a plan that its results lie in, and memory for them: see plan_results.c. */
+typedef struct {
+    const int64_t **allocations; /* the operands of each */
+    Py_ssize_t count;
+    PyObject *memory; /* a list of as many tensors or None */
+} PlanResults;
+
 /* One call. */
 typedef struct {
     const CallPlan *plan;
@@ -39,6 +46,7 @@ typedef struct {
     int64_t *numbers;
     void **scratch; /* room for the operands of one operation, and one more ahead of them */
     PyObject *result;
+    const PlanResults *results; /* NULL: they lie in memory of their own */
 } PlanFrame;
 
 /* An operation. `form` tells its operands, a letter each:
@@ -60,6 +68,10 @@ typedef struct {
 
 extern const PlanOperation plan_operations[];
 extern const Py_ssize_t plan_operation_count;
+
+/* Call a plan with its inputs, or with one list of them, which is cleared; `results` may be NULL. */
+PyObject *call_plan_run(CallPlan *plan, PyObject *const *args, Py_ssize_t count,
+                        const PlanResults *results);
 
 extern PyTypeObject CallPlan_Type;
 

@@ -14,6 +14,7 @@
 #include "history.h"
 #include "profiling.h"
 #include "random_draws.h"
+#include "shared_memory.h"
 #include "tensor_access.h"
 #include "torch_state.h"
 #include "training_call.h"
@@ -101,6 +102,9 @@ static PyMethodDef functions[] = {
     {"torch_states", torch_states, METH_NOARGS, torch_states_doc},
     {"read_tensor", guard_read_tensor, METH_O, read_tensor_doc},
     {"first_elsewhere", tensor_access_first_elsewhere, METH_VARARGS, first_elsewhere_doc},
+    {"holders_of", shared_memory_holders_of, METH_VARARGS, shared_memory_holders_of_doc},
+    {"use_of", shared_memory_use_of, METH_VARARGS, shared_memory_use_of_doc},
+    {"names_of", shared_memory_names_of, METH_O, shared_memory_names_of_doc},
     {"run_only", (PyCFunction)(void (*)(void))frame_compiler_run_only, METH_FASTCALL,
      run_only_doc},
     {"lacking_features", machine_code_lacking, METH_VARARGS, lacking_features_doc},

@@ -7,6 +7,7 @@
 #include "cpu_kernel.h"
 #include "gpu_kernel.h"
 #include "plan_numbers.h"
+#include "plan_results.h"
 #include "plan_slots.h"
 
 static PyObject *constant_at(const PlanFrame *frame, int64_t place)
@@ -67,7 +68,21 @@ static PyObject *make_in_python(PyObject *make, const int64_t *sizes, int64_t co
     return tensor;
 }
 
-/* slot, kind, dimensions, sizes, strides */
+/* Whether a tensor has a dtype, sizes and strides. */
+static bool is_laid_out(TensorHandle handle, int32_t dtype, int64_t dimensions,
+                        const int64_t *sizes, const int64_t *strides)
+{
+    int64_t dim, *own_sizes, *own_strides;
+    int32_t own_dtype;
+    size_t bytes = (size_t)dimensions * sizeof *sizes;
+    return handle != NULL && torch_library.get_dim(handle, &dim) == 0 && dim == dimensions &&
+           torch_library.get_dtype(handle, &own_dtype) == 0 && own_dtype == dtype &&
+           torch_library.get_sizes(handle, &own_sizes) == 0 &&
+           torch_library.get_strides(handle, &own_strides) == 0 &&
+           memcmp(own_sizes, sizes, bytes) == 0 && memcmp(own_strides, strides, bytes) == 0;
+}
+
+/* slot, kind, dimensions, sizes, strides; a result may lie in memory that the caller gave */
 static int allocate(PlanFrame *frame, const int64_t *operands)
 {
     int32_t dtype, device, index;
@@ -77,6 +92,11 @@ static int allocate(PlanFrame *frame, const int64_t *operands)
     int64_t count = operands[2];
     int64_t *sizes = gather_numbers(frame, operands + 3, 2 * count, (int64_t *)frame->scratch);
     PlanSlot *slot = &frame->slots[operands[0]];
+    PyObject *given = plan_results_memory(frame->results, operands);
+    if (given != NULL && tensor_access_is_tensor(given) &&
+        is_laid_out(tensor_access_handle(given), dtype, count, sizes, sizes + count)) {
+        return plan_slot_set(slot, Py_NewRef(given));
+    }
     TensorHandle handle;
     int32_t refusal;
     if (device == torch_library.cpu_device_type) {
@@ -94,7 +114,8 @@ static int allocate(PlanFrame *frame, const int64_t *operands)
     }
     plan_slot_clear(slot);
     slot->handle = handle;
-    return 0;
+    return given == NULL ? 0
+                         : plan_results_note(frame->results, operands, plan_slot_object(slot));
 }
 
 /* slot, source: another name for what the source holds, which is empty then */
@@ -592,20 +613,6 @@ static int copy_into(PlanFrame *frame, const int64_t *operands)
         PyObject_VectorcallMethod(name, arguments, 2 | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
     Py_XDECREF(result);
     return result == NULL ? -1 : 0;
-}
-
-/* Whether a tensor has a dtype, sizes and strides. */
-static bool is_laid_out(TensorHandle handle, int32_t dtype, int64_t dimensions,
-                        const int64_t *sizes, const int64_t *strides)
-{
-    int64_t dim, *own_sizes, *own_strides;
-    int32_t own_dtype;
-    size_t bytes = (size_t)dimensions * sizeof *sizes;
-    return handle != NULL && torch_library.get_dim(handle, &dim) == 0 && dim == dimensions &&
-           torch_library.get_dtype(handle, &own_dtype) == 0 && own_dtype == dtype &&
-           torch_library.get_sizes(handle, &own_sizes) == 0 &&
-           torch_library.get_strides(handle, &own_strides) == 0 &&
-           memcmp(own_sizes, sizes, bytes) == 0 && memcmp(own_strides, strides, bytes) == 0;
 }
 
 /* slot, function(tensor, sizes, strides, dtype, whose) for a tensor laid out otherwise, whose, kind,

@@ -28,11 +28,11 @@ from fusewright import __version__
 from fusewright.logs import log_text, warn
 from fusewright.records import record
 from fusewright.runtime import cuda_graphs
-from fusewright.runtime.cuda_graphs import TensorSpan
 from fusewright.runtime.kept_files import KeptFiles
 from fusewright.runtime.layouts import Addresses
 from fusewright.runtime.llvm_engine import cpu_target
 from fusewright.runtime.processor import this_processor
+from fusewright.runtime.static_memory import TensorSpan
 
 Way = Callable[..., object]
 """An alternative, called with the tensors and the sizes of a choice."""

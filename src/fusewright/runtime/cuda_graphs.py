@@ -4,7 +4,7 @@ launch.
 first call                  second call                         later calls
 ----------                  -----------                         -----------
 run, on a side stream       record, on the inputs' static       copy inputs in, launch the
-                            memory; launch the recording        recording, copy results out
+                            memory; launch the recording        recording, hand results out
 
 A recording reads and writes fixed addresses:
 
@@ -13,9 +13,14 @@ A recording reads and writes fixed addresses:
   each call copies them, and out of which it copies what the graph has written to them. It is as
   far from a multiple of `ALIGNMENT` as the input was when the call ran, so that a recording takes
   no kernel that was not loaded then.
-- Results are copied to memory of their own. What a forward graph keeps for its backward is not: it
-  is handed out as it lies in the recording's memory, and while somebody holds it, no recording runs
-  that may overwrite it. Such a call, and each one that a recording does not fit, runs without it.
+- Results that the plan allocates itself lie in memory of their own, which is handed out as it lies:
+  nothing is copied. Before a recording writes it again, it asks whether somebody still holds some
+  of it. As a loop such as `y = f(x)` holds its last result during a call, there are two recordings
+  then, which take turns. Where both are held, a third one runs, whose results are copied.
+- Other results, and those of forward graphs, lie in the recording's memory and are copied to memory
+  of their own. What a forward graph keeps for its backward is not: it is handed out as it lies in
+  the recording's memory, and while somebody holds it, no recording runs that may overwrite it. Such
+  a call, and each one that a recording does not fit, runs without it.
 - Recordings that are launched on one stream share a pool of memory. One that was made later may use
   what an earlier one used in between, but nothing that was still held when it was made.
 """
@@ -33,9 +38,17 @@ import torch
 from fusewright import torch_compat
 from fusewright.context import COLLECTOR_PAUSE
 from fusewright.logs import warn
-from fusewright.native._extension import first_elsewhere
-from fusewright.records import record
-from fusewright.runtime.layouts import length_of
+from fusewright.records import record, replace
+from fusewright.runtime.static_memory import (
+    FREE,
+    GONE,
+    Copies,
+    Geometry,
+    ResultMemory,
+    StaticInputs,
+    TensorSpan,
+    addresses_of,
+)
 
 Call = Callable[[list[Any]], tuple[Any, ...]]
 """Takes one list of inputs, which it clears; gives a flat tuple."""
@@ -45,10 +58,8 @@ RECORDING_LIMIT: Final = 8
 before it is no longer recorded at all.
 """
 
-ALIGNMENT: Final = 64
-"""Bytes. Kernels, and libraries of some, are chosen by whether pointers are multiples of so many,
-or of fewer.
-"""
+TURNS: Final = 2
+"""How many recordings of one kind of call hand out the memory that their results lie in."""
 
 PATIENCE: Final = 2
 """How many calls in a row have to find an input elsewhere until it counts as one that moves."""
@@ -69,6 +80,9 @@ class Device(Protocol):
 
     def record(self, call: Call, inputs: list[Any]) -> tuple[Recording, tuple[Any, ...]]:
         """Record `call` on static inputs without running it, and what it will have computed."""
+
+    def wait_for(self, streams: Sequence[torch.cuda.Stream]) -> None:
+        """Let the current stream go on when those have done what they have to do by now."""
 
 
 _RECORDING: Final = threading.RLock()
@@ -117,6 +131,12 @@ class CudaDevice:
                 raise
         return graph, outputs
 
+    def wait_for(self, streams: Sequence[torch.cuda.Stream]) -> None:
+        """Let the current stream wait for others; the host does not wait."""
+        current = torch.cuda.current_stream(self._index)
+        for stream in streams:
+            current.wait_stream(stream)
+
     def _abandon(self, graph: torch.cuda.CUDAGraph) -> None:
         """End a recording in which something was raised.
 
@@ -146,68 +166,6 @@ class CudaDevice:
         graph.capture_begin(capture_error_mode="thread_local")
         memory.zero_()  # Torch warns of an empty one.
         graph.capture_end()
-
-
-@record
-class TensorSpan:
-    """How a tensor lies, and how to copy the memory from its first to its last element."""
-
-    size: tuple[int, ...]
-    stride: tuple[int, ...]
-    length: int
-    """Elements from the first to the last, gaps included."""
-
-    is_dense: bool
-    """Whether each of them belongs to one index: then the tensor is copied as it is."""
-
-    @classmethod
-    def of(cls, tensor: torch.Tensor) -> TensorSpan:
-        """The span of a strided tensor."""
-        steps = sorted(zip(tensor.stride(), tensor.shape, strict=True))
-        filled, is_dense = 1, bool(tensor.numel())
-        for stride, size in steps:
-            is_dense &= size == 1 or stride == filled
-            filled *= size
-        return cls(tuple(tensor.shape), tensor.stride(), length_of(tensor), is_dense)
-
-    def whole(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The tensor that is copied for `tensor`: itself, or its whole span in one dimension."""
-        if self.is_dense:
-            return tensor
-        return tensor.as_strided((self.length,), (1,), tensor.storage_offset())
-
-    def like(self, tensor: torch.Tensor, address: int = 0) -> torch.Tensor:
-        """New memory that lies as `tensor` does, aligned as an address is."""
-        first = address % ALIGNMENT // tensor.element_size()
-        if self.is_dense and not first:
-            return torch.empty_like(tensor)
-        memory = torch.empty(first + self.length, dtype=tensor.dtype, device=tensor.device)
-        return memory.as_strided(self.size, self.stride, first)
-
-
-class Copies:
-    """Copying many tensors to, or from, places in static memory: one launch for each type."""
-
-    def __init__(self, static: Sequence[torch.Tensor]) -> None:
-        self.static = static
-        types = [tensor.dtype for tensor in static]
-        self._groups = [
-            [place for place, other in enumerate(types) if other is dtype]
-            for dtype in dict.fromkeys(types)
-        ]
-
-    def write(self, sources: Sequence[torch.Tensor]) -> None:
-        """Copy `sources` into the static memory."""
-        self._copy(self.static, sources)
-
-    def read(self, targets: Sequence[torch.Tensor]) -> None:
-        """Copy the static memory into `targets`."""
-        self._copy(targets, self.static)
-
-    def _copy(self, targets: Sequence[torch.Tensor], sources: Sequence[torch.Tensor]) -> None:
-        for group in self._groups:
-            pairs = [targets[place] for place in group], [sources[place] for place in group]
-            torch_compat.cuda.foreach_copy_(*pairs)
 
 
 @record(kw_only=True)
@@ -240,7 +198,14 @@ class RecordingPool:
         self.lock = threading.RLock()
         """Held from the comparison of addresses until results are copied out."""
 
+        self.is_replaying = False
+        """Whether the thread that has the lock is in the middle of a replay, where an object that
+        dies may call anything.
+        """
+
         self._order: list[_Recorded] = []
+        self._some_keep = False
+        """Whether one of them hands out memory of the pool."""
 
     def add(self, recorded: _Recorded) -> None:
         """Note the latest recording, and forget those that are dropped and of which nobody holds
@@ -252,11 +217,14 @@ class RecordingPool:
             if not recording.is_dropped or recording.is_held()
         ]
         self._order.append(recorded)
+        self._some_keep = any(recording.keeps() for recording in self._order)
 
     def is_overwritten_by(self, recorded: _Recorded) -> bool:
         """Whether somebody holds what `recorded` may overwrite: its own results, or those of what
         was recorded later, in memory that it had given back.
         """
+        if not self._some_keep:
+            return False
         place = self._order.index(recorded)
         return any(later.is_held() for later in self._order[place:])
 
@@ -278,107 +246,178 @@ def current_pool(index: int) -> RecordingPool | None:
 
 
 class _Recorded:
-    """One recording with its static memory."""
+    """One recording with the memory of its results."""
 
     def __init__(
         self,
         call: Call,
         inputs: list[Any],
-        moving: frozenset[int],
-        ran: Sequence[int],
+        memory: ResultMemory | None,
         facts: ReplayFacts,
         device: Device,
     ) -> None:
-        """`ran`: where the inputs lay when the call ran unrecorded."""
-        self.moving = tuple(sorted(moving))
-        self.spans = [TensorSpan.of(inputs[number]) for number in self.moving]
-        static = list(inputs)
-        for number, span in zip(self.moving, self.spans, strict=True):
-            static[number] = span.like(inputs[number], ran[number])
-        pairs = zip(self.moving, self.spans, strict=True)
-        self.memory = Copies([span.whole(static[number]) for number, span in pairs])
-        self._copy_in(inputs)
-        addresses = _addresses(inputs)
-        for number in moving:
-            addresses[number] = 0
-        self.addresses = addresses.tobytes()
-        self.written = [place for place, n in enumerate(self.moving) if n in facts.written]
-        numbers = {id(tensor): n for n, tensor in enumerate(static) if tensor is not None}
-        self.recording, outputs = device.record(call, list(static))
-        self.outputs = list(outputs)
-        self.from_input = {
+        """`inputs`: the static ones. `call` writes results to `memory`, which are handed out."""
+        self._device = device
+        self._memory = memory
+        numbers = {id(tensor): n for n, tensor in enumerate(inputs) if tensor is not None}
+        self._recording, outputs = device.record(call, list(inputs))
+        self._outputs = list(outputs)
+        self._from_input = {
             place: numbers[id(output)]
             for place, output in enumerate(outputs)
             if isinstance(output, torch.Tensor) and id(output) in numbers
         }
         self._sort_outputs(facts)
-        self._counts = torch_compat.cuda.storage_use_counts(self.kept)
+        self._counts = torch_compat.cuda.storage_use_counts(self._kept)
         self._may_be_held = False
         self.is_dropped = False
         """Whether it is not replayed any more."""
 
+        if memory is not None:
+            memory.settle()
+
     def _sort_outputs(self, facts: ReplayFacts) -> None:
         """Tell what is copied out, and what is handed out as it lies."""
-        self.copied: list[tuple[int, TensorSpan]] = []
-        self.shared: list[int] = []
-        kept_from = len(self.outputs) if facts.kept_from is None else facts.kept_from
-        for place, output in enumerate(self.outputs):
-            if not isinstance(output, torch.Tensor) or place in self.from_input:
+        self._copied: list[tuple[int, TensorSpan]] = []
+        self._shared: list[int] = []
+        self._handed_out: list[tuple[int, int]] = []
+        """Places, and numbers of the tensors that the memory of results hands out."""
+
+        results: dict[int, torch.Tensor] = {}
+        kept_from = len(self._outputs) if facts.kept_from is None else facts.kept_from
+        for place, output in enumerate(self._outputs):
+            if not isinstance(output, torch.Tensor) or place in self._from_input:
                 continue
-            if place >= kept_from or place < facts.passing or _holds_memory(output):
-                self.shared.append(place)
+            if self._memory is not None and self._memory.holds(output):
+                results.setdefault(id(output), output)
+                self._handed_out.append((place, list(results).index(id(output))))
+            elif place >= kept_from or place < facts.passing or _holds_memory(output):
+                self._shared.append(place)
             else:
-                self.copied.append((place, TensorSpan.of(output)))
-        self.results = Copies([span.whole(self.outputs[place]) for place, span in self.copied])
-        self.kept = [self.outputs[place] for place in self.shared if place >= facts.passing]
+                self._copied.append((place, TensorSpan.of(output)))
+        self._results = Copies([span.whole(self._outputs[place]) for place, span in self._copied])
+        self._kept = [self._outputs[place] for place in self._shared if place >= facts.passing]
+        if self._memory is not None:
+            self._memory.keep(tuple(results.values()))
 
-    def fits(self, inputs: list[Any]) -> bool:
-        """Whether the inputs are where they were recorded."""
-        return first_elsewhere(inputs, self.addresses) < 0
+    def hands_out(self) -> bool:
+        """Whether results are handed out as they lie."""
+        return bool(self._handed_out)
 
-    def moved(self, inputs: list[Any]) -> list[int]:
-        """Numbers of the inputs that are not."""
-        recorded = array("q", self.addresses)
-        pairs = zip(_addresses(inputs), recorded, strict=True)
-        return [number for number, (now, then) in enumerate(pairs) if then and now != then]
+    def use(self) -> int:
+        """Whether somebody holds the memory of results."""
+        return FREE if self._memory is None else self._memory.use()
+
+    def keeps(self) -> bool:
+        """Whether what it hands out lies in the pool's memory."""
+        return bool(self._kept)
 
     def is_held(self) -> bool:
-        """Whether somebody holds what an earlier replay handed out."""
+        """Whether somebody holds what an earlier replay handed out of the pool's memory."""
         if self._may_be_held:
-            self._may_be_held = torch_compat.cuda.storage_use_counts(self.kept) != self._counts
+            self._may_be_held = torch_compat.cuda.storage_use_counts(self._kept) != self._counts
         return self._may_be_held
 
-    def _copy_in(self, inputs: list[Any]) -> list[torch.Tensor]:
-        """Copy the inputs that move into their static memory; gives the memory that they lie in."""
-        places = zip(self.moving, self.spans, strict=True)
-        moving = [span.whole(inputs[number]) for number, span in places]
-        self.memory.write(moving)
-        return moving
-
-    def replay(self, inputs: list[Any]) -> tuple[Any, ...]:
+    def replay(self, static: StaticInputs, inputs: list[Any]) -> tuple[Any, ...]:
         """Run the recording on `inputs`, which are where they were."""
-        moving = self._copy_in(inputs)
-        self.recording.replay()
-        for place in self.written:
-            moving[place].copy_(self.memory.static[place])
-        outputs = list(self.outputs)
-        for place, number in self.from_input.items():
+        outputs = list(self._outputs)
+        for place, number in self._from_input.items():
             outputs[place] = inputs[number]
-        for place in self.shared:
+        if self._memory is not None:
+            self._hand_out(self._memory, outputs)
+        if static.moving or self._copied or self._shared:
+            with torch.no_grad():
+                self._replay_with_copies(static, inputs, outputs)
+        else:
+            self._recording.replay()
+        return tuple(outputs)
+
+    def _hand_out(self, memory: ResultMemory, outputs: list[Any]) -> None:
+        """Give the memory of results to this call, before anything runs."""
+        if memory.streams:
+            streams, memory.streams = memory.streams, []
+            self._device.wait_for(streams)
+        tensors = memory.hand_out()
+        for place, number in self._handed_out:
+            outputs[place] = tensors[number]
+
+    def _replay_with_copies(
+        self, static: StaticInputs, inputs: list[Any], outputs: list[Any]
+    ) -> None:
+        moving = static.copy_in(inputs)
+        self._recording.replay()
+        static.copy_back(moving)
+        for place in self._shared:
             outputs[place] = outputs[place].detach()
         targets = []
-        for place, span in self.copied:
-            outputs[place] = copy = span.like(self.outputs[place])
+        for place, span in self._copied:
+            outputs[place] = copy = span.like(self._outputs[place])
             targets.append(span.whole(copy))
-        self.results.read(targets)
-        self._may_be_held = bool(self.kept)
-        return tuple(outputs)
+        self._results.read(targets)
+        self._may_be_held = bool(self._kept)
+
+
+class _Recordings:
+    """The recordings of one kind of call, which have the same static inputs."""
+
+    def __init__(self, static: StaticInputs, turns: int) -> None:
+        self.static = static
+        self._turns = turns
+        self._in_turn: list[_Recorded] = []
+        self._copying: _Recorded | None = None
+        self.gone = 0
+        """How many had memory that is gone."""
+
+    def next_hands_out(self) -> bool:
+        """Whether the next one that is made is to hand out the memory of its results."""
+        return len(self._in_turn) < self._turns
+
+    def add(self, recorded: _Recorded) -> None:
+        """Keep one. Where it hands out nothing, none does."""
+        if recorded.hands_out():
+            self._in_turn.append(recorded)
+        else:
+            self._turns, self._copying = len(self._in_turn), recorded
+
+    def free(self) -> _Recorded | None:
+        """One that may write its results. None: another is to be made."""
+        for recorded in tuple(self._in_turn):
+            use = recorded.use()
+            if use == FREE:
+                return recorded
+            if use == GONE:
+                recorded.is_dropped = True
+                self._in_turn.remove(recorded)
+                self.gone += 1
+        return None if self.next_hands_out() else self._copying
+
+    def drop(self) -> None:
+        """Replay none of them any more."""
+        for recorded in self._in_turn:
+            recorded.is_dropped = True
+        if self._copying is not None:
+            self._copying.is_dropped = True
+
+
+@record
+class _Seen:
+    """What is known of a kind of calls before it is recorded."""
+
+    count: int
+    """How many warm-ups there were."""
+
+    addresses: array[int]
+    """Of the inputs of the latest call that ran unrecorded."""
+
+    results: tuple[Geometry, ...]
+    """How memory that the results lie in is allocated."""
 
 
 class Replayer:
     """A compiled graph that is recorded at its second call, and replayed from then on.
 
-    `current_pool` gives where recordings for the current stream are kept; None: not now.
+    `call` may have a method `run_into`, as a `CallPlan` has: its results are handed out without
+    copies. `current_pool` gives where recordings for the current stream are kept; None: not now.
     """
 
     def __init__(
@@ -391,51 +430,56 @@ class Replayer:
         """How many calls were replays."""
 
         self._call = call
+        self._run_into = None if facts.kept_from is not None else getattr(call, "run_into", None)
+        """What a forward graph keeps for its backward lies in the pool, which two recordings of it
+        would hold twice: it has one, whose results are copied.
+        """
+
         self._facts = facts
         self._current_pool = current_pool
-        self._seen: dict[Any, tuple[int, array[int]]] = {}
-        """By kind of call: how many warm-ups there were, and addresses in the latest call that ran
-        unrecorded.
-        """
+        self._seen: dict[Any, _Seen] = {}
+        """By kind of call."""
 
         self._threads: set[int] = set()
         """Those in which the call ran. Libraries make what a thread needs at its first call, which
         may not be while it records.
         """
 
-        self._recorded: dict[Any, _Recorded] = {}
+        self._recorded: dict[Any, _Recordings] = {}
         self._moving: frozenset[int] = frozenset()
         """Numbers of the inputs that were seen to move."""
 
         self._misses = 0
-        self._recordings = 0
+        self._begun = 0
+        """How often recording began anew."""
 
     def __del__(self) -> None:
         for kind in list(self._recorded):
             self._drop(kind)
 
     def _drop(self, kind: Any) -> None:
-        self._recorded.pop(kind).is_dropped = True
+        self._recorded.pop(kind).drop()
 
     def __call__(self, inputs: list[Any]) -> tuple[Any, ...]:
         pool = None if self.why_not else self._current_pool()
         if pool is None:
             return self._call(inputs)
         kind = (pool, self._sizes(inputs)) if self._facts.sizes_vary else pool
-        with pool.lock, torch.no_grad():
-            recorded = self._recorded.get(kind)
-            if recorded is None:
-                return self._begin(kind, pool, inputs)
-            if not recorded.fits(inputs):
-                return self._elsewhere(kind, pool, inputs)
-            self._misses = 0
-            if pool.is_overwritten_by(recorded):
+        with pool.lock:
+            if pool.is_replaying:
                 return self._call(inputs)
-            return self._replay(recorded, inputs)
+            recordings = self._recorded.get(kind)
+            if recordings is not None and recordings.static.fit(inputs):
+                self._misses = 0
+                recorded = recordings.free()
+                if recorded is not None and not pool.is_overwritten_by(recorded):
+                    return self._replay(pool, recordings.static, recorded, inputs)
+            with torch.no_grad():
+                return self._without_recording(kind, pool, inputs)
 
-    def _note_run(self, kind: Any, warm_ups: int, addresses: array[int]) -> None:
+    def _note_run(self, kind: Any, seen: _Seen) -> None:
         """A call runs unrecorded, in this thread."""
-        self._seen[kind] = warm_ups, addresses
+        self._seen[kind] = seen
         self._threads.add(threading.get_ident())
 
     def _has_to_warm_up(self) -> bool:
@@ -443,8 +487,14 @@ class Replayer:
         is_new = threading.get_ident() not in self._threads
         return is_new and len(self._threads) < RECORDING_LIMIT
 
-    def _replay(self, recorded: _Recorded, inputs: list[Any]) -> tuple[Any, ...]:
-        outputs = recorded.replay(inputs)
+    def _replay(
+        self, pool: RecordingPool, static: StaticInputs, recorded: _Recorded, inputs: list[Any]
+    ) -> tuple[Any, ...]:
+        pool.is_replaying = True
+        try:
+            outputs = recorded.replay(static, inputs)
+        finally:
+            pool.is_replaying = False
         inputs.clear()
         self.replays += 1
         return outputs
@@ -457,62 +507,120 @@ class Replayer:
             ]
         )
 
+    def _without_recording(
+        self, kind: Any, pool: RecordingPool, inputs: list[Any]
+    ) -> tuple[Any, ...]:
+        """A call for which no recording is ready; one may be made."""
+        recordings = self._recorded.get(kind)
+        if recordings is None:
+            return self._begin(kind, pool, inputs)
+        if not recordings.static.fit(inputs):
+            return self._elsewhere(kind, pool, inputs)
+        if recordings.free() is not None or self._has_to_warm_up():
+            self._note_run(kind, self._seen[kind])
+            return self._call(inputs)
+        return self._record(kind, pool, recordings, inputs)
+
     def _begin(self, kind: Any, pool: RecordingPool, inputs: list[Any]) -> tuple[Any, ...]:
         """A call of a kind that was not recorded yet."""
-        addresses = _addresses(inputs)
-        count, seen = self._seen.get(kind, (0, addresses))
-        if count < self._facts.warm_ups or self._has_to_warm_up():
-            if len(self._seen) >= RECORDING_LIMIT and not count:
-                return self._call(inputs)
-            self._note_run(kind, count + 1, addresses)
-            return pool.device.warm_up(self._call, inputs)
-        pairs = zip(seen, addresses, strict=True)
+        addresses = addresses_of(inputs)
+        seen = self._seen.get(kind)
+        if seen is None and len(self._seen) >= RECORDING_LIMIT:
+            return self._call(inputs)
+        if seen is None or seen.count < self._facts.warm_ups or self._has_to_warm_up():
+            outputs, results = self._warm_up(pool, inputs)
+            count = 1 if seen is None else seen.count + 1
+            self._note_run(kind, _Seen(count, addresses, results))
+            return outputs
+        pairs = zip(seen.addresses, addresses, strict=True)
         moved = [number for number, (then, now) in enumerate(pairs) if then != now]
-        return self._record(kind, pool, moved, inputs)
+        return self._record_anew(kind, pool, moved, inputs)
+
+    def _warm_up(
+        self, pool: RecordingPool, inputs: list[Any]
+    ) -> tuple[tuple[Any, ...], tuple[Geometry, ...]]:
+        """A call on the side stream, and how the memory of its results is allocated."""
+        if self._run_into is None:
+            return pool.device.warm_up(self._call, inputs), ()
+        memory: list[torch.Tensor | None] = []
+        outputs = pool.device.warm_up(self._writing_to(memory), inputs)
+        return outputs, tuple([Geometry.of(tensor) for tensor in memory if tensor is not None])
+
+    def _writing_to(self, memory: list[torch.Tensor | None]) -> Call:
+        """The call, results of which lie in `memory`."""
+        run_into = self._run_into
+        assert run_into is not None
+        return lambda inputs: run_into(inputs, memory)
 
     def _elsewhere(self, kind: Any, pool: RecordingPool, inputs: list[Any]) -> tuple[Any, ...]:
         """A call with inputs that lie elsewhere than recorded; after some in a row they count as
         such that move, and a recording is made that copies them.
         """
-        recorded = self._recorded[kind]
+        recordings = self._recorded[kind]
         self._misses += 1
-        if self._misses < PATIENCE or pool.is_overwritten_by(recorded) or self._has_to_warm_up():
-            self._note_run(kind, self._facts.warm_ups, _addresses(inputs))
+        recorded = recordings.free()
+        is_overwritten = recorded is not None and pool.is_overwritten_by(recorded)
+        if self._misses < PATIENCE or is_overwritten or self._has_to_warm_up():
+            self._note_run(kind, replace(self._seen[kind], addresses=addresses_of(inputs)))
             return self._call(inputs)
         self._misses = 0
         self._drop(kind)
-        return self._record(kind, pool, recorded.moved(inputs), inputs)
+        return self._record_anew(kind, pool, recordings.static.moved(inputs), inputs)
 
-    def _record(
+    def _record_anew(
         self, kind: Any, pool: RecordingPool, moved: Iterable[int], inputs: list[Any]
     ) -> tuple[Any, ...]:
+        """Make the first recording of a kind of call."""
         self._moving |= frozenset(moved)
-        self._recordings += 1
-        if self._recordings > 2 * RECORDING_LIMIT:
-            self._give_up(f"it was recorded {self._recordings - 1} times")
+        self._begun += 1
+        seen = self._seen[kind]
+        with torch.inference_mode(False), torch.no_grad():
+            static = StaticInputs(inputs, self._moving, seen.addresses, self._facts.written)
+        turns = TURNS if seen.results else 0
+        recordings = self._recorded[kind] = _Recordings(static, turns)
+        return self._record(kind, pool, recordings, inputs)
+
+    def _record(
+        self, kind: Any, pool: RecordingPool, recordings: _Recordings, inputs: list[Any]
+    ) -> tuple[Any, ...]:
+        """Make another recording of a kind of call, and replay it."""
+        begun = self._begun + recordings.gone
+        if begun > 2 * RECORDING_LIMIT:
+            self._give_up(f"it was recorded {begun - 1} times")
             return self._call(inputs)
+        results = self._seen[kind].results if recordings.next_hands_out() else ()
         try:
             with torch.inference_mode(False), torch.no_grad():
-                moving, (_, ran) = self._moving, self._seen[kind]
-                recorded = _Recorded(self._call, inputs, moving, ran, self._facts, pool.device)
+                recorded = self._recorded_on(recordings.static, results, pool, inputs)
         except Exception as error:
             reason = str(error).strip().partition("\n")[0]
             self._give_up(f"{type(error).__name__}: {reason}")
             return self._call(inputs)
-        self._recorded[kind] = recorded
+        recordings.add(recorded)
         pool.add(recorded)
-        return self._replay(recorded, inputs)
+        return self._replay(pool, recordings.static, recorded, inputs)
+
+    def _recorded_on(
+        self,
+        static: StaticInputs,
+        results: Sequence[Geometry],
+        pool: RecordingPool,
+        inputs: list[Any],
+    ) -> _Recorded:
+        """A recording, whose results lie in memory of its own if `results` says how that looks."""
+        static.copy_in(inputs)
+        given, device = static.instead_of(inputs), pool.device
+        if not results:
+            return _Recorded(self._call, given, None, self._facts, device)
+        memory = ResultMemory(results)
+        call = self._writing_to(list(memory.tensors))
+        return _Recorded(call, given, memory, self._facts, device)
 
     def _give_up(self, why: str) -> None:
         self.why_not = why
         for kind in list(self._recorded):
             self._drop(kind)
         warn(f"a graph is no longer replayed as a CUDA graph, and runs as it was compiled: {why}")
-
-
-def _addresses(inputs: Sequence[Any]) -> array[int]:
-    """Where the memory of each input begins; 0 for one that is no tensor, or has no memory."""
-    return array("q", [x.data_ptr() if isinstance(x, torch.Tensor) else 0 for x in inputs])
 
 
 def _holds_memory(tensor: torch.Tensor) -> bool:

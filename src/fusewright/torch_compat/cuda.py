@@ -4,8 +4,10 @@ public ways take longer.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import Any, Final, Protocol
+from weakref import WeakValueDictionary
 
 import torch
 
@@ -62,3 +64,37 @@ _end_allocations: Callable[[int, tuple[int, int]], object] = getattr(
 _release_pool: Callable[[int, tuple[int, int]], object] = getattr(
     torch._C, "_cuda_releasePool", _none
 )
+
+
+class StreamUser(Protocol):
+    """What wants to know which streams use its memory."""
+
+    def uses(self, stream: torch.cuda.Stream) -> None:
+        """Take note of a stream."""
+
+
+_STREAM_USERS: WeakValueDictionary[int, StreamUser] = WeakValueDictionary()
+"""By the address of a storage."""
+
+
+def tell_of_streams(storages: Iterable[torch.UntypedStorage], user: StreamUser) -> None:
+    """Tell `user`, as long as it lives, of each stream for which a program calls `record_stream` of
+    a tensor in one of these storages. The allocator keeps to itself what it is told.
+    """
+    if torch.Tensor.record_stream is not record_stream:
+        torch.Tensor.record_stream = record_stream  # type: ignore[assignment,method-assign]
+    for storage in storages:
+        _STREAM_USERS[storage._cdata] = user
+
+
+_record_stream: Callable[..., None] = torch.Tensor.record_stream
+
+
+@functools.wraps(_record_stream)
+def record_stream(tensor: torch.Tensor, stream: Any) -> None:
+    """`Tensor.record_stream`, which tells those who want to know."""
+    _record_stream(tensor, stream)
+    if type(tensor) in (torch.Tensor, torch.nn.Parameter):
+        user = _STREAM_USERS.get(tensor.untyped_storage()._cdata)
+        if user is not None:
+            user.uses(stream)
