@@ -145,6 +145,7 @@ def test_a_result_whose_storage_is_given_other_memory(world: World, size: int) -
         torch.testing.assert_close(call(x), scaled(x))
         torch.testing.assert_close(others, [torch.full((5, 3), float(step))] * 20)
     assert replayer_of(call).replays == 7
+    assert world.device.recordings == 1 + 3  # one for each that lost its memory
 
 
 def test_results_that_share_memory_share_it(world: World) -> None:
