@@ -26,10 +26,7 @@ from tests.kernels.triton.launching import scheduled  # isort: skip
 
 EVERY = int(os.environ.get("FUSEWRIGHT_TEST_CONFIGURATIONS", "8"))
 
-CASES = [case for case in agreement.RUN_CASES if "reduce welford" not in case.input or EVERY == 1]
-"""Triton's interpreter joins means and deviations one element at a time: a large tile of them takes
-minutes.
-"""
+CASES = agreement.RUN_CASES
 
 
 def tried(group: Group) -> list[Configuration]:

@@ -8,7 +8,7 @@ from typing import Final
 
 from fusewright.ir.group import Group
 from fusewright.ir.kernel import STAGES
-from fusewright.kernels.analysis import elements_at_once
+from fusewright.kernels.triton.in_flight import elements_a_thread
 from fusewright.kernels.triton.products import product_configurations, product_of
 from fusewright.kernels.triton.tiling import (
     Configuration,
@@ -16,7 +16,6 @@ from fusewright.kernels.triton.tiling import (
     Tiling,
     tile,
     warps_for,
-    warps_of,
 )
 from fusewright.records import replace
 
@@ -56,7 +55,7 @@ def configuration_of(group: Group, persistent: bool | None = None) -> Configurat
     if product is not None:
         return next(product_configurations(group, product))
     tiling = tile(group, persistent)
-    warps = warps_of(tiling, elements_at_once(group))
+    warps = warps_for(tiling.elements, elements_a_thread(group, tiling))
     return Configuration(tiling=tiling, warps=warps, stages=STAGES)
 
 
@@ -113,8 +112,8 @@ def _of_rows(group: Group, first: Configuration) -> Iterator[Configuration]:
 
 def _with_warps(first: Configuration, tiling: Tiling) -> Iterator[Configuration]:
     """A tiling with as many warps as leave a thread eight elements, or sixteen."""
-    for elements_a_thread in (16, 8):
-        yield replace(first, tiling=tiling, warps=warps_for(tiling.elements, elements_a_thread))
+    for count in (16, 8):
+        yield replace(first, tiling=tiling, warps=warps_for(tiling.elements, count))
 
 
 def with_blocks(tiling: Tiling, blocks: Mapping[str, int]) -> Tiling:

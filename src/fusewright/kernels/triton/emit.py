@@ -35,6 +35,7 @@ from fusewright.ir.kernel import KernelArgument, TritonFacts
 from fusewright.ir.proof import is_nonnegative
 from fusewright.ir.value import Constant, Load, Masked, Value, postorder
 from fusewright.kernels.triton.axis_form import AxisStage, axis_stages
+from fusewright.kernels.triton.in_flight import blocks_ahead
 from fusewright.kernels.triton.operations import POINTERS, TYPES, constant_text
 from fusewright.kernels.triton.random import quarter
 from fusewright.kernels.triton.reductions import ARGUMENT, PLAIN, filled, identity_text
@@ -154,6 +155,7 @@ class KernelWriter:
         """Arguments that are given by value."""
 
         self.values = Writer(tiling, self.local_types, self.numbers, self.body)
+        self.ahead = blocks_ahead(group, tiling)
         self.stored: set[str] = set()
         """Buffers in memory that earlier stages wrote."""
 
@@ -205,7 +207,7 @@ class KernelWriter:
             body.add(f"{name} = {filled(self.shape(inner), identity, action.value.dtype)}")
         order = postorder(self.roots())
         self.values.write(value for value in order if axis not in self.values.axes_of(value))
-        body.add(f"for start in range(0, {self.values.index(axis.extent)}, {axis.block_name}):")
+        body.add(self.loop(axis, self.values.index(axis.extent)))
         body.depth += 1
         self.offset(axis, "start")
         self.write_stages()
@@ -283,6 +285,14 @@ class KernelWriter:
             lanes += ".to(tl.int64)"
         return lanes
 
+    def loop(self, axis: TileAxis, count: str) -> str:
+        """The head of a loop over the blocks of an axis of `count` points."""
+        is_short = axis.extent.is_constant and int(axis.extent) <= self.ahead * axis.block
+        if not self.ahead or is_short:
+            return f"for start in range(0, {count}, {axis.block_name}):"
+        stages = f"num_stages={self.ahead + 1}"
+        return f"for start in tl.range(0, {count}, {axis.block_name}, {stages}):"
+
     # Stages ---------------------------------------------------------------------------------------
 
     def stage(self, stage: AxisStage) -> None:
@@ -332,7 +342,7 @@ class KernelWriter:
         scans = [action for action in stage.actions if isinstance(action, ScanStore)]
         for scan in scans:
             self.body.add(f"{scan.buffer}_carry = {scan_start(scan, self.shape(None))}")
-        self.body.add(f"for start in range(0, {count}, {axis.block_name}):")
+        self.body.add(self.loop(axis, count))
         self.body.depth += 1
         self.offset(axis, "start")
         self.values.policies = self.eviction_policies(stage)

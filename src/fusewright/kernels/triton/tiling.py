@@ -10,7 +10,8 @@ expressions simplify when the flattened variable stands for its loops:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 
 from fusewright.ir.contiguity import rows_lie_across
@@ -25,7 +26,13 @@ from fusewright.ir.index import (
     product,
 )
 from fusewright.ir.value import IndexValue, Random
-from fusewright.kernels.analysis import Dependences, Traits, extent_hint, stage_values
+from fusewright.kernels.analysis import (
+    Dependences,
+    MemoryAccess,
+    Traits,
+    extent_hint,
+    stage_values,
+)
 from fusewright.records import record
 
 MOST_ARGUMENTS = 480
@@ -45,6 +52,14 @@ TILE = 1024
 WALKED_TILE = 4096
 """Elements of a tile that walks over its rows: more of them are on their way at a time."""
 
+SHARED_TILE = 2048
+"""The same, where there are so many programs that several share a multiprocessor; also of a tile
+that holds rows of one stage that lie across memory.
+"""
+
+ACROSS_TILE = 4096
+"""Elements of a tile that holds rows that lie across memory for several stages."""
+
 HELD_ACROSS_ONCE, HELD_ACROSS = 64, 512
 """The longest rows that are held though they lie across memory: where they are walked over once,
 and where holding them saves reading them again.
@@ -59,6 +74,9 @@ programs for the whole device, since few of them wait for one block after the ot
 BUSY_PROGRAMS = 128
 """Programs that are enough to keep a GPU of some 130 multiprocessors busy."""
 
+MANY_PROGRAMS = 4 * BUSY_PROGRAMS
+"""Programs from which on several share each multiprocessor: each may have few threads."""
+
 ACROSS_SHARE = 4
 """Rows count as lying across memory where more than one in so many elements of loads does."""
 
@@ -66,6 +84,9 @@ LINE_BYTES = 128
 """The unit in which memory is read and written: a square tile has lines of it in both
 directions.
 """
+
+LONGEST_SHARED = 2048
+"""Elements of the longest row of which a flat tile has two, for what rows share."""
 
 SHORTEST_ROW = 128
 """Elements of a row of a pointwise tile that has an axis for its rows, at least."""
@@ -176,14 +197,6 @@ class Configuration:
         return f"{kind}{blocks}, {self.warps} warps, {self.stages} stages{rounded}"
 
 
-def warps_of(tiling: Tiling, at_once: int = 1) -> int:
-    """Threads for the tile, in warps of 32: eight elements a thread, sixteen of larger tiles, so
-    that more loads are on their way at a time, and reductions meet in fewer threads. `at_once`:
-    elements that a point writes; where these are several, eight points have enough to load.
-    """
-    return warps_for(tiling.elements, 8 if tiling.elements <= TILE or at_once > 1 else 16)
-
-
 def warps_for(elements: int, elements_a_thread: int) -> int:
     """The warps that leave a thread so many elements, as far as a program may have them."""
     return max(1, min(16, elements // (32 * elements_a_thread)))
@@ -258,15 +271,15 @@ def _tile_rows(group: Group, persistent: bool | None, limit: int) -> Tiling:
         loops.append({**outside, **inside})
     fits = all(count.is_constant and 0 < int(count) <= limit for count in extents)
     longest = max(_hint(row) for row in rows.values())
-    outer_is_contiguous = _contiguous_along_outer(group)
+    outer_is_contiguous = contiguous_along_outer(group)
     walks_once = sum(bool(stage.inner) for stage in group.stages) == 1
     across_limit = HELD_ACROSS_ONCE if walks_once else HELD_ACROSS
     holds = fits and (not outer_is_contiguous or longest <= across_limit or bool(persistent))
     holds = holds if persistent is None else holds and persistent
     x_block, r_block = _row_blocks(_hint(x), longest, outer_is_contiguous, holds)
     if walked:
-        assert holds, "columns are gathered beside rows that fit a tile"
-        x_block = _walked_block(x, longest)
+        assert stripe is not None and holds, "columns are gathered beside rows that fit a tile"
+        x_block = _walked_block(x, longest, _hint(stripe), outer_is_contiguous)
     x_axis = TileAxis(x, _fitting(x, x_block), 0)
     axes = {
         name: TileAxis(row, _power_of_two(_hint(row)) if holds else _fitting(row, r_block), 1)
@@ -287,11 +300,17 @@ def _tile_rows(group: Group, persistent: bool | None, limit: int) -> Tiling:
     )
 
 
-def _walked_block(x: LoopSymbol, longest: int) -> int:
+def _walked_block(x: LoopSymbol, longest: int, stripes: int, outer_is_contiguous: bool) -> int:
     """The rows of a tile that walks over a stripe of them: as many as divide it, up to a tile of
-    twice the usual size, since each of its turns waits for what it loads.
+    twice the usual size, since each of its turns waits for what it loads; two long ones where
+    stripes are few.
     """
-    block = max(1, 2 * TILE // _power_of_two(longest))
+    length = _power_of_two(longest)
+    block = max(1, 2 * TILE // length)
+    if outer_is_contiguous:
+        block = max(NARROWEST_ACROSS, ACROSS_TILE // length)
+    elif block == 1 and stripes < MANY_PROGRAMS and length <= 2 * TILE:
+        block = 2
     while not known_multiple(x.extent, block):
         block //= 2
     return block
@@ -303,18 +322,21 @@ def _row_blocks(
     """Blocks along x and r of `count` rows. Threads should lie along what is contiguous in
     memory.
     """
+    length = _power_of_two(longest)
     if outer_is_contiguous and holds:
-        length = _power_of_two(longest)
-        tile = 2 * TILE if length <= HELD_ACROSS_ONCE else 2 * WALKED_TILE
-        return max(1, tile // length), 0
+        is_short = length <= HELD_ACROSS_ONCE
+        width = max(NARROWEST_ACROSS, (SHARED_TILE if is_short else ACROSS_TILE) // length)
+        if count < MANY_PROGRAMS * width:
+            width = max(1, (SHARED_TILE if is_short else 2 * WALKED_TILE) // length)
+        return width, 0
     if outer_is_contiguous:
         width = WIDEST_ACROSS
         while width > NARROWEST_ACROSS and count < BUSY_PROGRAMS * width:
             width //= 2
-        return width, WALKED_TILE // width
+        return width, (SHARED_TILE if width == WIDEST_ACROSS else WALKED_TILE) // width
     if holds:
-        return max(1, TILE // _power_of_two(longest)), 0
-    return 1, WALKED_TILE
+        return max(1, TILE // length), 0
+    return 1, SHARED_TILE if count >= MANY_PROGRAMS else WALKED_TILE
 
 
 def _segments(group: Group) -> tuple[list[tuple[LoopSymbol, ...]], tuple[int, ...]]:
@@ -323,7 +345,7 @@ def _segments(group: Group) -> tuple[list[tuple[LoopSymbol, ...]], tuple[int, ..
     """
     units = _unit_loops(group)
     if len(units) < 2:
-        return _rows_apart(group) or ([group.outer], (TILE,))
+        return _rows_apart(group) or ([group.outer], (max(TILE, 2 * shared_columns(group)),))
     segments: list[tuple[LoopSymbol, ...]] = []
     current: list[LoopSymbol] = []
     for symbol in group.outer:
@@ -360,6 +382,24 @@ def _rows_apart(group: Group) -> tuple[list[tuple[LoopSymbol, ...]], tuple[int, 
     return None
 
 
+def shared_columns(group: Group) -> int:
+    """The length of rows, a power of two, where several loads are the same for all rows, such as
+    those of statistics of channels that lie last: a thread that has elements of two rows loads them
+    once. 0: there are none, or rows are too long for two in a tile.
+    """
+    moving = [symbol for symbol in group.outer if symbol.extent != 1]
+    found: Counter[int] = Counter()
+    accesses = {(a.buffer, a.index) for stage in group.stages for a in _accesses(stage)}
+    for _, index in accesses:
+        free = index.free()
+        first = next((n for n, symbol in enumerate(moving) if symbol in free), 0)
+        length = product(symbol.extent for symbol in moving[first:])
+        if first and length.is_constant:
+            found[int(length)] += 1
+    lengths = [n for n, count in found.items() if count > 1 and n == _power_of_two(n)]
+    return max((n for n in lengths if n <= LONGEST_SHARED), default=0)
+
+
 def _row_block(length: Index) -> int:
     """The block for rows of a length, of which at most an eighth is idle; 0: there is none."""
     if not length.is_constant or not known_multiple(length, ROW_MULTIPLE):
@@ -384,7 +424,7 @@ def _unit_loops(group: Group) -> set[Symbol]:
     return symbols
 
 
-def _contiguous_along_outer(group: Group) -> bool:
+def contiguous_along_outer(group: Group) -> bool:
     """Whether a tile should be as wide along an outer loop as along the rows: it reads the elements
     that lie along the rows well, too, so that an `ACROSS_SHARE`th of them is enough.
     """
@@ -407,7 +447,12 @@ def is_wide(group: Group) -> bool:
 
 def _indices(stage: Stage) -> list[Index]:
     """The indices at which a stage touches memory and locals."""
-    return [access.index for access in Traits.of(stage, Dependences()).accesses]
+    return [access.index for access in _accesses(stage)]
+
+
+def _accesses(stage: Stage) -> Sequence[MemoryAccess]:
+    """Where a stage touches memory and locals."""
+    return Traits.of(stage, Dependences()).accesses
 
 
 def _computed(stage: Stage) -> Iterator[Index]:

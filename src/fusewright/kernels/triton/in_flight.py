@@ -1,0 +1,120 @@
+"""Enough bytes on their way from memory: how many elements a thread has, and how many blocks a loop
+loads ahead.
+
+What is read takes about a microsecond to arrive, in which a multiprocessor of an H200 can move some
+40 KiB. A program that waits for a block, works on it, and only then asks for the next one has
+nothing on its way while it works. The numbers here are from trials on an H200 of the kernels of
+`benchmarks.patterns`, each in 12 to 40 tiles; shares are of the bandwidth of a copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from fusewright.ir.group import Group, Reduce, Stage
+from fusewright.ir.value import Indirect, Load
+from fusewright.kernels.analysis import elements_at_once, extent_hint, stage_values
+from fusewright.kernels.triton.tiling import (
+    MANY_PROGRAMS,
+    TILE,
+    WIDEST_ACROSS,
+    Tiling,
+    contiguous_along_outer,
+    shared_columns,
+)
+
+ACROSS_HELD: Final = 64
+"""Elements of a thread where a tile holds rows that lie across memory: a thread's own are added up
+without asking others. A layer norm over channels took 76 us with 64 elements a thread, and 210 with
+16.
+"""
+
+ACROSS_WALKED: Final = 32
+"""The same, where it walks over them, or over stripes of them."""
+
+TWO_ROWS: Final = 16
+"""Elements of a thread in a flat tile of two rows of shared columns: eight of each row, so that it
+loads what they share once (the last kernel of a batch norm's backward: 95 us, and 116 with eight).
+"""
+
+READ_ONLY: Final = 64
+"""Elements of a thread where rows are held and nothing is stored along them, half as many where it
+loads several: of rows of 2,048 a warp has one, which it reduces without waiting for others (argmax:
+39 us, and 52 with four warps).
+"""
+
+AHEAD_BYTES: Final = 40 << 10
+"""Shared memory that a program may have for the blocks that it loads ahead."""
+
+AHEAD_STRIPES, AHEAD_ACROSS, AHEAD_ALONG = 2, 3, 1
+"""Blocks that are loaded ahead by what walks over stripes of rows (0.79 of a copy without, 0.93
+with), over rows that lie across memory (0.63, 0.96), and over rows along it (0.92, 1.00).
+"""
+
+
+def elements_a_thread(group: Group, tiling: Tiling) -> int:
+    """Elements of a tile that each thread has, about: eight of a small one, sixteen of larger ones,
+    so that more loads are on their way at a time, and reductions meet in fewer threads. Where a
+    point writes several elements of a buffer, eight points have enough to load.
+    """
+    at_once = elements_at_once(group)
+    usual = 8 if tiling.elements <= TILE or at_once > 1 else 16
+    if not any(tiling.inner):
+        return TWO_ROWS if len(tiling.outer) == 1 and shared_columns(group) else usual
+    (x, *_) = tiling.outer
+    is_across = contiguous_along_outer(group)
+    if tiling.walks_outer:
+        return ACROSS_WALKED if is_across else usual
+    if extent_hint(x.symbol) < MANY_PROGRAMS * x.block:
+        return usual
+    if is_across:
+        if tiling.persistent:
+            return ACROSS_HELD
+        return ACROSS_WALKED // at_once if x.block == WIDEST_ACROSS else usual
+    if tiling.persistent and not any(_stores_rows(stage, group) for stage in group.stages):
+        loads = {load for stage in group.stages for load in _row_loads(stage, group)}
+        return max(usual, READ_ONLY if len(loads) < 2 else READ_ONLY // 2)
+    return usual
+
+
+def blocks_ahead(group: Group, tiling: Tiling) -> int:
+    """Blocks that a loop loads ahead of the one that it works on, by copies to shared memory; 0:
+    as the assembler orders its loads. Never where loaded indices are looked up: what lies behind
+    one may not be read before it is checked.
+    """
+    if not any(tiling.inner) or (tiling.persistent and not tiling.walks_outer):
+        return 0
+    values = [value for stage in group.stages for value in stage_values(stage)]
+    if any(isinstance(value, Indirect) for value in values):
+        return 0
+    is_across = contiguous_along_outer(group)
+    if tiling.walks_outer:
+        wanted = 0 if is_across else AHEAD_STRIPES
+    elif is_across:
+        wanted = AHEAD_ACROSS if tiling.outer[0].block == WIDEST_ACROSS else 0
+    else:
+        wanted = AHEAD_ALONG
+    types = {buffer.name: buffer.layout.dtype.bytes for buffer in group.reads}
+    largest = max(
+        sum(types[name] for name, _ in dict.fromkeys(_row_loads(stage, group)))
+        for stage in group.stages
+    )
+    return min(wanted, AHEAD_BYTES // max(1, largest * tiling.elements))
+
+
+def _stores_rows(stage: Stage, group: Group) -> bool:
+    """Whether a stage over rows stores an element of memory for each of theirs."""
+    written = {buffer.name for buffer in group.writes}
+    actions = [action for action in stage.actions if not isinstance(action, Reduce)]
+    return bool(stage.inner) and any(action.buffer in written for action in actions)
+
+
+def _row_loads(stage: Stage, group: Group) -> Iterator[tuple[str, object]]:
+    """Where a stage reads elements of memory that each row has its own of."""
+    memory = {buffer.name for buffer in group.reads}
+    for value in stage_values(stage):
+        if isinstance(value, Load) and value.buffer in memory:
+            free = value.index.free()
+            if free.intersection(stage.inner) and free.intersection(group.outer):
+                yield value.buffer, value.index
