@@ -22,7 +22,7 @@ from fusewright.records import field, record
 from fusewright.runtime.kept_files import KeptFiles
 from fusewright.runtime.processor import llvm_binding, this_processor
 
-PASSES: Final = "1"
+PASSES: Final = "2"
 """Number of the passes and settings of `MachineCodeCompiler`: part of what decides its code."""
 
 LINKED = threading.Lock()
@@ -195,14 +195,18 @@ class MachineCodeCompiler:
         """A fresh code generator: cheap, and it may not be shared between threads.
 
         At level 1: level 2 takes a tenth longer, for kernels that are no faster in the benchmarks.
+        Of x86-64 for the small code model, whose constants are operands of instructions: in LLVM's
+        own for code made at run time each takes a register for its offset, and loops that compute
+        exponentials were busy with moving these about.
         """
         binding = llvm_binding()
+        is_small = binding.get_default_triple().startswith("x86_64")
         return binding.Target.from_default_triple().create_target_machine(
             cpu=self.target.name,
             features=self.target.features,
             opt=1,
             reloc="pic",
-            codemodel="jitdefault",
+            codemodel="small" if is_small else "jitdefault",
         )
 
 

@@ -1,9 +1,11 @@
-/* A loader of ELF object files. Kernels are compiled for the large code model, so that they may lie
-   anywhere: each reference is an offset of 64 bits from the global offset table, which holds the
-   addresses of what is outside (functions of the C library's mathematics).
+/* A loader of ELF object files. Kernels are compiled for the small code model: what they refer to is
+   reached by an offset of 32 bits from the instruction. What is outside (functions of the C library's
+   mathematics) may lie farther away: its addresses are in the global offset table, and calls of it
+   go to a jump through that. Offsets of 64 bits, which the large code model has, are taken as well.
 
-   Memory is one mapping: code, then constants with the table, then data. It is written to once, and
-   protected before anything is run. Every offset in the file is checked: a damaged one is refused. */
+   Memory is one mapping: code with these jumps, then constants with the table, then data. It is
+   written to once, and protected before anything is run. Every offset in the file is checked: a
+   damaged one is refused. */
 #define _GNU_SOURCE
 #include "object_code.h"
 
@@ -18,6 +20,8 @@
 #include <unistd.h>
 
 enum { CODE, CONSTANTS, DATA, KINDS };
+
+#define JUMP 8 /* bytes of a jump to an address in the global offset table, and two behind it */
 
 struct ObjectCode {
     uint8_t *memory;
@@ -41,6 +45,7 @@ typedef struct {
     const char *names;
     size_t names_size;
     size_t *places; /* by section: where it lies in memory; SIZE_MAX: nowhere */
+    size_t jumps;   /* where jumps to symbols outside lie, `JUMP` bytes for each symbol */
     size_t table;   /* where the global offset table lies, an entry for each symbol */
     ObjectCode *code;
     char *message;
@@ -147,6 +152,10 @@ static bool place_sections(Loading *loading)
     for (int kind = 0; kind < KINDS; kind++) {
         end = round_up(end, page);
         loading->code->begin[kind] = end;
+        if (kind == CODE) {
+            loading->jumps = end;
+            end += loading->symbol_count * JUMP;
+        }
         if (kind == CONSTANTS) {
             loading->table = end;
             end += loading->symbol_count * sizeof(uint64_t);
@@ -268,6 +277,32 @@ static bool fill_table(Loading *loading)
     return true;
 }
 
+static bool is_outside(const Loading *loading, size_t index)
+{
+    return loading->symbols[index].st_shndx == SHN_UNDEF;
+}
+
+/* Write the jumps to symbols outside: `jmp *offset(%rip)`, the offset that of the symbol's entry in
+   the table from the end of the instruction. Other symbols have none. */
+static bool write_jumps(Loading *loading)
+{
+    static const uint8_t code[2] = {0xff, 0x25};
+    for (size_t i = 0; i < loading->symbol_count; i++) {
+        size_t jump = loading->jumps + i * JUMP, end = jump + sizeof code + sizeof(int32_t);
+        size_t offset = loading->table + i * sizeof(uint64_t) - end;
+        if (!is_outside(loading, i)) {
+            continue;
+        }
+        if (offset > INT32_MAX) {
+            return refuse(loading, "the object code is too large");
+        }
+        memcpy(loading->code->memory + jump, code, sizeof code);
+        memcpy(loading->code->memory + jump + sizeof code, &(int32_t){(int32_t)offset},
+               sizeof(int32_t));
+    }
+    return true;
+}
+
 static bool is_global(const Elf64_Sym *symbol)
 {
     return ELF64_ST_BIND(symbol->st_info) == STB_GLOBAL && symbol->st_shndx != SHN_UNDEF &&
@@ -298,43 +333,74 @@ static bool keep_symbols(Loading *loading)
 
 /* Relocations -------------------------------------------------------------------------------- */
 
+/* The bytes that a relocation writes; 0: its type is unknown. */
+static size_t width_of(uint64_t type)
+{
+    switch (type) {
+    case R_X86_64_PC32:
+    case R_X86_64_PLT32:
+    case R_X86_64_GOTPCREL:
+    case R_X86_64_GOTPCRELX:
+    case R_X86_64_REX_GOTPCRELX:
+        return sizeof(uint32_t);
+    case R_X86_64_64:
+    case R_X86_64_PC64:
+    case R_X86_64_GOT64:
+    case R_X86_64_GOTOFF64:
+    case R_X86_64_PLTOFF64:
+    case R_X86_64_GOTPC64:
+        return sizeof(uint64_t);
+    default:
+        return 0;
+    }
+}
+
+/* What a relocation writes at `place`; its type is known, and its symbol one of the file's. */
+static uint64_t value_of(const Loading *loading, const Elf64_Rela *relocation, uint64_t place)
+{
+    uint64_t memory = (uint64_t)(uintptr_t)loading->code->memory;
+    uint64_t index = ELF64_R_SYM(relocation->r_info), table = memory + loading->table;
+    uint64_t symbol = ((const uint64_t *)(loading->code->memory + loading->table))[index];
+    uint64_t entry = index * sizeof(uint64_t), addend = (uint64_t)relocation->r_addend;
+    switch (ELF64_R_TYPE(relocation->r_info)) {
+    case R_X86_64_64:
+        return symbol + addend;
+    case R_X86_64_PLT32:
+        if (is_outside(loading, index)) {
+            symbol = memory + loading->jumps + index * JUMP;
+        }
+        return symbol + addend - place;
+    case R_X86_64_GOTPCREL:
+    case R_X86_64_GOTPCRELX:
+    case R_X86_64_REX_GOTPCRELX:
+        return table + entry + addend - place;
+    case R_X86_64_GOT64:
+        return entry + addend;
+    case R_X86_64_GOTOFF64:
+    case R_X86_64_PLTOFF64:
+        return symbol + addend - table;
+    case R_X86_64_GOTPC64:
+        return table + addend - place;
+    default: /* R_X86_64_PC32 and R_X86_64_PC64 */
+        return symbol + addend - place;
+    }
+}
+
 static bool relocate(Loading *loading, const Elf64_Rela *relocation, size_t section)
 {
-    uint64_t index = ELF64_R_SYM(relocation->r_info), type = ELF64_R_TYPE(relocation->r_info);
-    uint64_t bytes = loading->sections[section].sh_size, offset = relocation->r_offset;
-    size_t width = type == R_X86_64_PC32 || type == R_X86_64_PLT32 ? 4 : 8;
-    if (index >= loading->symbol_count || bytes < width || offset > bytes - width) {
+    uint64_t type = ELF64_R_TYPE(relocation->r_info), offset = relocation->r_offset;
+    uint64_t bytes = loading->sections[section].sh_size;
+    size_t width = width_of(type);
+    if (width == 0) {
+        return refuse(loading, "the object code has relocations of type %u", (unsigned)type);
+    }
+    if (ELF64_R_SYM(relocation->r_info) >= loading->symbol_count || bytes < width ||
+        offset > bytes - width) {
         return damaged(loading);
     }
     uint8_t *target = loading->code->memory + loading->places[section] + offset;
-    uint64_t memory = (uint64_t)(uintptr_t)loading->code->memory;
-    uint64_t place = (uint64_t)(uintptr_t)target, table = memory + loading->table;
-    uint64_t symbol = ((const uint64_t *)(loading->code->memory + loading->table))[index];
-    uint64_t addend = (uint64_t)relocation->r_addend, value;
-    switch (type) {
-    case R_X86_64_64:
-        value = symbol + addend;
-        break;
-    case R_X86_64_PC64:
-    case R_X86_64_PC32:
-    case R_X86_64_PLT32:
-        value = symbol + addend - place;
-        break;
-    case R_X86_64_GOT64:
-        value = index * sizeof(uint64_t) + addend;
-        break;
-    case R_X86_64_GOTOFF64:
-    case R_X86_64_PLTOFF64:
-        value = symbol + addend - table;
-        break;
-    case R_X86_64_GOTPC64:
-        value = table + addend - place;
-        break;
-    default:
-        return refuse(loading, "the object code has relocations of type %u",
-                      (unsigned)type);
-    }
-    if (width == 4 && (int64_t)value != (int32_t)value) {
+    uint64_t value = value_of(loading, relocation, (uint64_t)(uintptr_t)target);
+    if (width == sizeof(uint32_t) && (int64_t)value != (int32_t)value) {
         return refuse(loading, "the object code refers to what is too far away");
     }
     memcpy(target, &value, width);
@@ -387,8 +453,8 @@ ObjectCode *object_code_load(const uint8_t *file, size_t size, char *message, si
         }
     }
     bool is_whole = is_read && place_sections(&loading) && copy_sections(&loading) &&
-                    fill_table(&loading) && relocate_sections(&loading) &&
-                    keep_symbols(&loading) && protect(&loading);
+                    fill_table(&loading) && write_jumps(&loading) &&
+                    relocate_sections(&loading) && keep_symbols(&loading) && protect(&loading);
     free(loading.places);
     if (!is_whole) {
         object_code_free(code);
