@@ -15,7 +15,12 @@ from fusewright.lower.views import dimensions
 
 @rule("aten._softmax.default", "aten._safe_softmax.default")
 def softmax(call: Call, x: Box, dim: int, *options: Any, **keywords: Any) -> Any:
-    """exp(x - max) / sum; the safe kind gives zeros for a row that is -inf throughout."""
+    """exp(x - max) / sum; the safe kind gives zeros for a row that is -inf throughout.
+
+    A row is divided once: each of its elements is multiplied by r = 1 / sum rounded, and by what
+    rounding took from r, (1 - sum * r) r, which together are right to twice the digits. A division
+    takes as long as half of an exponential; the sum is at least 1, so that nothing overflows.
+    """
     gathered = dimensions(dim, x.rank)
     call.realise_unless_free(x)
     dtype = call.result.dtype.compute
@@ -29,9 +34,19 @@ def softmax(call: Call, x: Box, dim: int, *options: Any, **keywords: Any) -> Any
     )
     call.realise_unless_free(exponentials)
     total = call.reduce("sum", x.size, gathered, lambda at: call.read(exponentials, at))
+    scale = call.lazy(total.size, dtype, lambda at: call.read(total, at).apply("reciprocal"))
+    call.realise_unless_free(scale)
+
+    def lost_of_scale(at: Any) -> Any:
+        rounded = call.read(scale, at)
+        return (-call.read(total, at)).apply("fma", rounded, rounded.like(1)) * rounded
+
+    lost = call.lazy(total.size, dtype, lost_of_scale)
+    call.realise_unless_free(lost)
 
     def element(at: Any) -> Any:
-        share = call.read(exponentials, at) / call.read(total, at)
+        exponential = call.read(exponentials, at)
+        share = exponential.apply("fma", call.read(scale, at), exponential * call.read(lost, at))
         if not safe:
             return share
         return call.read(greatest, at).apply("eq", -math.inf).where(share.like(0), share)

@@ -24,7 +24,7 @@ from fusewright.ir.group import (
     Stage,
     Store,
 )
-from fusewright.ir.index import Index, LoopSymbol, SizeSymbol, Symbol, integer, known_multiple
+from fusewright.ir.index import Index, LoopSymbol, SizeSymbol, Symbol, integer
 from fusewright.ir.raising import early_checks
 from fusewright.kernels.analysis import Dependences, loaded_in, stage_values, stored_in
 from fusewright.kernels.llvm import indexing, memory
@@ -37,9 +37,10 @@ from fusewright.kernels.llvm.reduce import write_reductions
 from fusewright.kernels.llvm.reductions import Reducer
 from fusewright.kernels.llvm.scans import Carry
 from fusewright.kernels.llvm.scatter import accumulate, check_early
-from fusewright.kernels.llvm.scope import LaneBlock, Scope, load_arguments
+from fusewright.kernels.llvm.scope import POINTER, LaneBlock, Scope, load_arguments
+from fusewright.kernels.llvm.squares import Place, in_squares
 from fusewright.kernels.llvm.storage import MEMORY, REGISTER
-from fusewright.kernels.llvm.tiles import STRIP, call_transpose, strips, transposed_loads
+from fusewright.kernels.llvm.tiles import STRIP, Squares, strips
 from fusewright.kernels.llvm.values import evaluate
 from fusewright.records import field, record
 from fusewright.runtime.llvm_engine import CpuTarget
@@ -180,62 +181,30 @@ class GroupWriter:
             if tile.extent % STRIP != 0:
                 stop = b.intrinsic("smin", stop, indexing.scalar(scope, tile.extent))
         whole = first
-        is_whole = known_multiple(tile.extent, scope.lane_count)
         if scope.lanes is not None and scope.lanes.mask is None:
-            with scope.at(stop.level):
-                whole = stop if is_whole else first + ((stop - first) & -scope.lane_count)
-            self._whole_tiles(lane, tile, first, whole, runs=is_whole)
+            squares = Squares.along(self.group.stages, lane, tile)
+            whole = in_squares(scope, squares, scope.lane_count, first, stop, self._tile_row)
         if whole is stop:
             return
         with scope.loop((tile,), whole, stop, 1, runs=False):
             self.write_stages()
 
-    def _whole_tiles(
-        self, lane: LoopSymbol, tile: LoopSymbol, start: Register, stop: Register, *, runs: bool
-    ) -> None:
-        """Tiles from `start` to `stop`. `runs`: there is at least one."""
-        scope, b = self.scope, self.scope.b
-        lanes = scope.lane_count
-        loads = transposed_loads(self.group, lane, tile)
-        kinds = {id(load): VectorType(MEMORY[load.dtype], lanes) for load in loads}
-        slots = {id(load): scope.slot(str(kinds[id(load)]), lanes) for load in loads}
-        sources: list[tuple[Register, Register, str]] = []
-        corner = LoopSymbol("corner", tile.extent)
-        with scope.loop((corner,), start, stop, lanes, runs=runs) as first:
-            for load in loads:
-                index = load.index.substitute({tile: corner.index})
-                source = indexing.address(scope, load.buffer, index, load.dtype)
-                stride = load.index.stride(lane)
-                assert stride is not None
-                step = indexing.scalar(scope, stride)
-                call_transpose(b, source, step, slots[id(load)], kinds[id(load)])
-                sources.append((source, step, MEMORY[load.dtype]))
-            end = first + lanes
-            with scope.loop((tile,), first, end, 1, runs=True) as current:
-                row = current - first
-                for load in loads:
-                    kind = kinds[id(load)]
-                    scope.tiles[id(load)] = b.emit(
-                        VectorType("ptr"),
-                        f"getelementptr {kind}, ptr {slots[id(load)].text}, i64 {row.text}",
-                    )
-                if self.plan.asks_ahead:
-                    self._ask_ahead(sources, row + lanes)
-                self.write_stages()
-                scope.tiles.clear()
+    def _tile_row(self, sources: Sequence[Place], row: Register) -> None:
+        """All stages at one turn of a tile."""
+        if self.plan.asks_ahead:
+            self._ask_ahead(sources, row + self.scope.lane_count)
+        self.write_stages()
 
-    def _ask_ahead(self, sources: Sequence[tuple[Register, Register, str]], row: Register) -> None:
+    def _ask_ahead(self, sources: Sequence[Place], row: Register) -> None:
         """Ask for a row of what the next tile along the lanes is made of, and for the memory behind
-        what is stored now. `sources`: start of a tile, step from row to row, LLVM's type. Rows a
-        power of two apart push each other out of the first cache, so that they come to the second.
+        what is stored now. Rows a power of two apart push each other out of the first cache, so
+        that they come to the second.
         """
         scope, b = self.scope, self.scope.b
-        for source, step, element in sources:
-            offset = row * step
-            place = b.emit(
-                VectorType("ptr"), f"getelementptr {element}, ptr {source.text}, i64 {offset.text}"
-            )
-            memory.prefetch(b, place, 0, 1, cache=2)
+        for source in sources:
+            offset = row * source.step
+            text = f"getelementptr {source.element}, ptr {source.start.text}, i64 {offset.text}"
+            memory.prefetch(b, b.emit(POINTER, text), 0, 1, cache=2)
         for stage in self.group.stages:
             for action in stage.actions:
                 assert isinstance(action, Store), "a group of tiles only stores"
@@ -329,7 +298,11 @@ class GroupWriter:
         """A store, scan or scatter at the current point(s)."""
         match action:
             case Store(buffer=buffer, index=index, value=value):
-                self._store(buffer, index, evaluate(self.scope, value))
+                row = self.scope.tiles.get(id(action))
+                if row is not None:
+                    memory.store_tile_row(self.scope, row, value.dtype, evaluate(self.scope, value))
+                else:
+                    self._store(buffer, index, evaluate(self.scope, value))
             case ScanStore(buffer=buffer, index=index):
                 carry = self.carries[id(action)]
                 self._store(buffer, index, carry.take_in(self.scope, action, self.dtypes[buffer]))

@@ -10,6 +10,8 @@ from fusewright.kernels.llvm import indexing
 from fusewright.kernels.llvm.builder import Register, VectorType
 from fusewright.kernels.llvm.plan import InnerPlan, KernelPlan
 from fusewright.kernels.llvm.scope import Lanes, Scope
+from fusewright.kernels.llvm.squares import in_squares
+from fusewright.kernels.llvm.tiles import Squares
 from fusewright.records import field, record
 
 
@@ -132,8 +134,15 @@ class Loops:
     def inner_loops(self, stage: Stage, body: Callable[[], None], *, in_parts: bool) -> None:
         """The inner loops of a stage around `body`, the lane loop innermost, maybe in parts."""
         own = self.inner[id(stage)]
-        plain = [symbol for symbol in stage.inner if symbol is not own.lane]
-        self.nest(plain, own.lane, own.wide, body, in_parts=in_parts)
+        plain = self.plain_loops(stage)
+        self.nest(plain, own.lane, own.wide, body, in_parts=in_parts, squares=own.squares)
+
+    def plain_loops(self, stage: Stage) -> list[LoopSymbol]:
+        """The loops of a stage but that over lanes; one that goes in squares is the last."""
+        own = self.inner[id(stage)]
+        turned = None if own.squares is None else own.squares.symbol
+        apart = [symbol for symbol in stage.inner if symbol not in (own.lane, turned)]
+        return apart if turned is None else [*apart, turned]
 
     def nest(
         self,
@@ -143,14 +152,19 @@ class Loops:
         body: Callable[[], None],
         *,
         in_parts: bool = False,
+        squares: Squares | None = None,
     ) -> None:
         """A loop for each of `plain`, outermost first, then that over lanes."""
         scope = self.scope
         if plain:
             count = plain[0].extent
             stop = indexing.scalar(scope, count)
-            with scope.loop((plain[0],), scope.integer(0), stop, 1, runs=indexing.runs(count)):
-                self.nest(plain[1:], lane, wide, body, in_parts=in_parts)
+
+            def rest() -> None:
+                self.nest(plain[1:], lane, wide, body, in_parts=in_parts, squares=squares)
+
+            runs = indexing.runs(count)
+            self.turns(plain[0], scope.integer(0), stop, rest, squares, runs=runs)
             return
         if lane is None:
             self.over_lanes(body)
@@ -158,6 +172,30 @@ class Loops:
         stop = indexing.scalar(scope, lane.extent)
         loop = self.lane_loop_in_parts if in_parts else self.lane_loop
         loop(lane, scope.integer(0), stop, wide, body)
+
+    def turns(
+        self,
+        symbol: LoopSymbol,
+        start: Register,
+        stop: Register,
+        body: Callable[[], None],
+        squares: Squares | None,
+        *,
+        runs: bool,
+    ) -> None:
+        """The turns of one plain loop: in squares as long as they fit, if it goes in some and all
+        lanes are inside of theirs, then one by one. `runs`: there is at least one.
+        """
+        scope = self.scope
+        is_full = scope.lanes is not None and scope.lanes.mask is None
+        if squares is not None and squares.symbol is symbol and is_full:
+            side = self.plan.lanes
+            end = in_squares(scope, squares, side, start, stop, lambda *_: body())
+            if end is stop:
+                return
+            start, runs = end, False
+        with scope.loop((symbol,), start, stop, 1, runs=runs):
+            body()
 
 
 def _ends(start: Register, stop: Register) -> tuple[int, int] | None:

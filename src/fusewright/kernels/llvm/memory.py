@@ -19,7 +19,7 @@ from fusewright.kernels.analysis import lane_offsets
 from fusewright.kernels.llvm import indexing
 from fusewright.kernels.llvm.builder import IRBuilder, Register, VectorType
 from fusewright.kernels.llvm.plan import MOST_RUNS, runs_of
-from fusewright.kernels.llvm.scope import POINTER, Scope, any_lane
+from fusewright.kernels.llvm.scope import POINTER, SLOT_ALIGNMENT, Scope, any_lane
 from fusewright.kernels.llvm.storage import MEMORY, REGISTER, from_memory, to_memory
 
 BYTES_OF_AVX512: Final = 64
@@ -305,7 +305,20 @@ def store(scope: Scope, buffer: str, index: Index, dtype: DType, value: Register
 def load_tile_row(scope: Scope, row: Register, dtype: DType) -> Register:
     """A whole vector from the frame."""
     kind = VectorType(MEMORY[dtype], scope.lane_count)
-    return from_memory(scope.b, scope.b.emit(kind, f"load {kind}, ptr {row.text}"), dtype)
+    text = f"load {kind}, ptr {row.text}, align {_alignment_of_rows(kind)}"
+    return from_memory(scope.b, scope.b.emit(kind, text), dtype)
+
+
+def store_tile_row(scope: Scope, row: Register, dtype: DType, value: Register) -> None:
+    """The reverse of `load_tile_row`."""
+    value = scope.spread(to_memory(scope.b, value, dtype))
+    align = _alignment_of_rows(value.type)
+    scope.b.line(f"store {value.type} {value.text}, ptr {row.text}, align {align}")
+
+
+def _alignment_of_rows(kind: VectorType) -> int:
+    """Bytes that divide the places of rows of tiles in the frame."""
+    return min(SLOT_ALIGNMENT, kind.lanes * max(1, kind.bits // 8))
 
 
 # Locals

@@ -24,12 +24,15 @@ from fusewright.ir.index import Index, LoopSymbol, integer
 from fusewright.ir.limits import FEW_ROWS_OF_CPU, HELD_ROWS, WALKED_ELEMENTS, WALKED_LANES
 from fusewright.kernels import analysis
 from fusewright.kernels.analysis import Dependences, Traits, extent_hint, points
-from fusewright.kernels.llvm.tiles import STRIP, choose_tile, strips
+from fusewright.kernels.llvm.tiles import STRIP, Squares, choose_tile, squares_of, strips
 from fusewright.records import field, record
 from fusewright.runtime.llvm_engine import CpuTarget
 
 GATHER = 16.0
 """Cost of one element gathered, in elements loaded next to each other."""
+
+TURN = 6.0
+"""The same for an element of a square that is turned in registers."""
 
 FOLD = 12.0
 """Cost of folding a vector into a scalar, in additions."""
@@ -61,6 +64,9 @@ class InnerPlan:
 
     wide: int
     """Elements of one step."""
+
+    squares: Squares | None = None
+    """An inner loop taken in squares against the lanes, which are an outer loop's."""
 
 
 @record(kw_only=True)
@@ -185,7 +191,9 @@ def _outer_plan(
         cost *= min(STRIP, extent_hint(tile))
         loops = (*loops, strips(tile))
     whole = outer.extent
-    by_rows = tile is None and lanes > 1 and walks_rows(group, traits, outer)
+    squares = [squares_of(stage, outer, lanes) if lanes > 1 else None for stage in group.stages]
+    is_turned = tile is not None or any(squares)
+    by_rows = not is_turned and lanes > 1 and walks_rows(group, traits, outer)
     block = _walked_block(outer, loops, wide) if by_rows else _block(outer, loops, cost, wide)
     blocks = integer(1) if block == whole else (whole + (block - 1)) // block
     block_hint = int(block) if block.is_constant else extent_hint(outer)
@@ -193,7 +201,7 @@ def _outer_plan(
         outer_lane=outer,
         lanes=lanes,
         wide=wide,
-        inner=(InnerPlan(None, 1),) * len(group.stages),
+        inner=tuple(InnerPlan(None, 1, own) for own in squares),
         tile=tile,
         asks_ahead=tile is not None and elements >= WALKED_ELEMENTS,
         points=loops,
@@ -367,10 +375,11 @@ def _filling(symbol: LoopSymbol, lanes: int) -> float:
 
 
 def _outer_cost(group: Group, traits: list[Traits], symbol: LoopSymbol, lanes: int) -> float:
-    total = sum(
-        points(stage) * (_access_cost(t, symbol, lanes) + t.cost)
-        for t, stage in zip(traits, group.stages, strict=True)
-    )
+    total = 0.0
+    for t, stage in zip(traits, group.stages, strict=True):
+        squares = squares_of(stage, symbol, lanes) if lanes > 1 else None
+        saved = 0.0 if squares is None else squares.count * (GATHER - TURN)
+        total += points(stage) * (_access_cost(t, symbol, lanes) - saved + t.cost)
     return total / lanes / _filling(symbol, lanes)
 
 

@@ -357,7 +357,8 @@ class PanelWriter:
         with scope.loop((corner,), start, stop, lanes, runs=False) as first:
             index = load.index.substitute({self.product.depth: corner.index})
             source = indexing.address(scope, load.buffer, index, load.dtype)
-            call_transpose(b, source, indexing.scalar(scope, step), self.square, kind)
+            apart = indexing.scalar(scope, step), scope.integer(lanes)
+            call_transpose(b, source, apart[0], self.square, apart[1], kind)
             with self._depth(first, first + lanes) as current:
                 scope.tiles[id(load)] = b.emit(
                     POINTER,

@@ -194,7 +194,8 @@ def _in_runs(
                 total = running.total.here(scope)
                 total.take_in(scope.b, _folded(loops, running, total.lanes), None)
 
-    symbols = [symbol for symbol in stage.inner if symbol is not lane]
+    squares = loops.inner[id(stage)].squares
+    symbols = loops.plain_loops(stage)
     if lane is not None:
         symbols.append(lane)
     step = wide if lane is not None else 1
@@ -206,11 +207,16 @@ def _in_runs(
             loops.lane_loop(lane, start, stop, wide, body)
             return
         plain = inside if lane is None else inside[:-1]
-        with scope.loop((cut,), start, stop, 1, runs=True):
-            loops.nest(plain, lane, wide, body)
+
+        def rest() -> None:
+            loops.nest(plain, lane, wide, body, squares=squares)
+
+        loops.turns(cut, start, stop, rest, squares, runs=True)
 
     if cut is lane:
         length *= wide
+    elif squares is not None and cut is squares.symbol:
+        length = -(-length // loops.plan.lanes) * loops.plan.lanes
     runs = LoopSymbol("run", (cut.extent + (length - 1)) // length)
 
     def run() -> None:

@@ -38,6 +38,9 @@ from fusewright.runtime.llvm_engine import CpuTarget
 I64 = VectorType("i64")
 POINTER = VectorType("ptr")
 
+SLOT_ALIGNMENT = 64
+"""Bytes that divide the places of memory in the frame."""
+
 Guard = tuple[Value, ...]
 """The masks, outermost first, under which a value is wanted."""
 
@@ -123,7 +126,9 @@ class Scope:
     """Level at which the current stage begins: locals set by earlier stages are known there."""
 
     tiles: dict[int, Register] = field(default_factory=dict)
-    """Loads (by identity) whose vectors stand ready: the row of a turned tile that holds them."""
+    """Loads and stores (by identity) of the turn that is being written whose vectors are, or are to
+    be, in a row of a tile in the frame.
+    """
 
     status_slot: Register | None = None
     nowhere_slots: dict[int, Register] = field(default_factory=dict)
@@ -298,7 +303,7 @@ class Scope:
             "" if count == 1 else f", i64 {count.text if isinstance(count, Register) else count}"
         )
         with self.at(0):
-            return self.b.emit(POINTER, f"alloca {kind}{number}, align 64")
+            return self.b.emit(POINTER, f"alloca {kind}{number}, align {SLOT_ALIGNMENT}")
 
     def lane_slot(self, kind: VectorType) -> Register:
         """Memory for one element a lane: for a vector, or for all lanes of a block."""
