@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -69,7 +70,8 @@ def two_matrices_and_affine(rows: int) -> tuple[Tensor, ...]:
 
 def scores(rows: int) -> tuple[Tensor, ...]:
     """Scores of attention: batch, heads, queries, keys."""
-    return (torch.randn(max(1, rows // 1024), 8, 128, WIDTH),)
+    queries = min(128, max(1, rows // 8))
+    return (torch.randn(max(1, rows // 1024), 8, queries, WIDTH),)
 
 
 def scores_and_mask(rows: int) -> tuple[Tensor, ...]:
@@ -79,8 +81,10 @@ def scores_and_mask(rows: int) -> tuple[Tensor, ...]:
 
 def heads(rows: int) -> tuple[Tensor, ...]:
     """Queries by head, with the cosines and sines of their places."""
-    angles = torch.randn(128, 64)
-    return (torch.randn(max(1, rows // 128), WIDTH // 128, 128, 128), angles.cos(), angles.sin())
+    places = min(128, rows)
+    angles = torch.randn(places, 64)
+    values = torch.randn(max(1, rows // 128), WIDTH // 128, places, 128)
+    return (values, angles.cos(), angles.sin())
 
 
 def classes(rows: int) -> tuple[Tensor, ...]:
@@ -89,7 +93,8 @@ def classes(rows: int) -> tuple[Tensor, ...]:
 
 def image(rows: int) -> tuple[Tensor, ...]:
     """Images of 128 channels, a scale and a shift for each."""
-    images = torch.randn(max(2, rows // 64), 128, 32, 32)
+    side = min(32, math.isqrt(8 * rows))  # two images are the fewest
+    images = torch.randn(max(2, rows // 64), 128, side, side)
     return (images, torch.randn(128), torch.randn(128))
 
 
@@ -100,8 +105,9 @@ def image_channels_last(rows: int) -> tuple[Tensor, ...]:
 
 def words(rows: int) -> tuple[Tensor, ...]:
     """Numbers of words, a table of words and one of places, a scale and a shift."""
-    numbers = torch.randint(0, 1024, (max(1, rows // 128), 128))
-    tables = (torch.randn(1024, WIDTH), torch.randn(128, WIDTH))
+    places, known = min(128, rows), min(1024, rows)
+    numbers = torch.randint(0, known, (max(1, rows // 128), places))
+    tables = (torch.randn(known, WIDTH), torch.randn(places, WIDTH))
     return (numbers, *tables, torch.randn(WIDTH), torch.randn(WIDTH))
 
 

@@ -1,7 +1,7 @@
 """Patterns that a compiler should fuse: eager, torch.compile and fusewright side by side.
 
     python -m benchmarks.patterns [--device cuda|cpu] [--mode forward|step|both] [--patterns NAME …]
-        [--processor-time]
+        [--sizes l2 l3 memory] [--peer-patterns NAME …] [--processor-time]
 
 A forward is one call without gradients; a step is a call and its backward. By column: the median
 time, the columns taking turns; how many times as fast as eager; and the share of a copy's
@@ -10,6 +10,9 @@ forward, inputs and result once each; for a step, also the result's gradient, th
 time, and their gradients. `--processor-time`: on a CPU, processor time of one thread, the least of
 the turns, where other processes hold the cores. The error is relative, against float64. The exit
 status is 1 if our column failed, or strayed from float64 more than twice as far as eager.
+
+`--sizes` measures inputs that fit into a cache of a CPU or into none, one size after the other.
+Compiling takes torch.compile most of a run; `--peer-patterns` says which have its column.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -33,7 +36,15 @@ from benchmarks.sampling import PROCESSOR_TIME, take_turns, typical
 
 COLUMNS = (EAGER, PEER, OURS)
 ROWS = {"cuda": 32768, "cpu": 1024}
-"""How large inputs are: on a GPU above its cache."""
+"""How large inputs are, unless told: on a GPU above its cache."""
+
+SIZES = {"l2": 32, "l3": 512, "memory": 4096}
+"""Rows by what holds them on a CPU, at 8 KiB a row, of which a forward touches two or three, and a
+step five to eight: caches have 1 MiB a core at the second level and 32 MiB at the third (AMD EPYC).
+"""
+
+NEAR = 0.95
+"""The part of the speed of the better of eager and torch.compile that is as good as theirs."""
 
 DTYPES = {"cuda": torch.bfloat16, "cpu": torch.float32}
 COPIED_BYTES = {"cuda": 1 << 29, "cpu": 1 << 26}
@@ -64,6 +75,7 @@ class Row:
     mode: str
     least_bytes: int
     columns: tuple[Measured, ...]
+    size: str = ""
 
     def column(self, name: str) -> Measured | None:
         return next((column for column in self.columns if column.column == name), None)
@@ -82,6 +94,16 @@ class Row:
                 f"{head} {1e3 * column.seconds:9.3f} {speed:7.2f} {self.least_bytes / 2**20:8.1f} "
                 f"{share:7.2f} {column.error:9.1e}"
             )
+
+    @property
+    def share_of_best(self) -> float:
+        """Our speed over that of the best of the others; infinite where either is missing."""
+        ours = self.column(OURS)
+        others = [column.seconds for column in self.columns if column.column != OURS]
+        known = [seconds for seconds in others if not math.isnan(seconds)]
+        if ours is None or math.isnan(ours.seconds) or not known:
+            return math.inf
+        return min(known) / ours.seconds
 
     def is_bad(self, tolerance: float) -> bool:
         """Whether our column failed, or is wrong."""
@@ -106,7 +128,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--mode", choices=["forward", "step", "both"], default="both")
     parser.add_argument("--patterns", nargs="+", choices=list(PATTERNS), default=list(PATTERNS))
     parser.add_argument("--columns", nargs="+", choices=COLUMNS, default=list(COLUMNS))
-    parser.add_argument("--rows", type=int, help="how large inputs are")
+    chosen = parser.add_mutually_exclusive_group()
+    chosen.add_argument("--rows", type=int, help="how large inputs are")
+    chosen.add_argument("--sizes", nargs="+", choices=list(SIZES), help="what inputs fit into")
+    parser.add_argument(
+        "--peer-patterns",
+        nargs="+",
+        choices=list(PATTERNS),
+        help="those with torch.compile's column",
+    )
     parser.add_argument("--processor-time", action="store_true", help="of one thread, least")
     options = parser.parse_args(arguments)
     if options.processor_time:
@@ -121,20 +151,39 @@ def main(arguments: Sequence[str] | None = None) -> int:
         columns.remove(PEER)
     bandwidth = copy_bandwidth(device)
     print(f"torch {torch.__version__}, {device}: a copy moves {bandwidth / 1e9:.0f} GB/s\n{HEAD}")
+    sizes = {size: SIZES[size] for size in options.sizes or ()}
     rows = []
-    for name in options.patterns:
-        for mode in ("forward", "step") if options.mode == "both" else (options.mode,):
-            if mode == "step" and not PATTERNS[name].has_gradient:
-                continue
-            row = measure(name, mode, columns, device, options.rows or ROWS[device])
-            rows.append(row)
-            print("\n".join(row.lines(bandwidth)), flush=True)
-    print("\n".join(summary(rows, columns, bandwidth)))
+    for size, count in (sizes or {"": options.rows or ROWS[device]}).items():
+        if size:
+            print(f"\n{size}: {count} rows")
+        rows += measured_rows(options, columns, count, size, bandwidth)
+    for size in dict.fromkeys(row.size for row in rows):
+        own = [row for row in rows if row.size == size]
+        print("\n".join(summary(own, columns, bandwidth)))
     return int(any(row.is_bad(TOLERANCES[DTYPES[device]]) for row in rows))
 
 
+def measured_rows(
+    options: argparse.Namespace, columns: Sequence[str], count: int, size: str, bandwidth: float
+) -> list[Row]:
+    """The rows of one size, each printed once it is there."""
+    rows = []
+    for name in options.patterns:
+        has_peer = options.peer_patterns is None or name in options.peer_patterns
+        own = [column for column in columns if column != PEER or has_peer]
+        for mode in ("forward", "step") if options.mode == "both" else (options.mode,):
+            if mode == "step" and not PATTERNS[name].has_gradient:
+                continue
+            row = replace(measure(name, mode, own, options.device, count), size=size)
+            rows.append(row)
+            print("\n".join(row.lines(bandwidth)), flush=True)
+    return rows
+
+
 def summary(rows: list[Row], columns: Sequence[str], bandwidth: float) -> Iterator[str]:
-    """For each mode and column, geometric means over the patterns that both it and eager ran."""
+    """For each mode and column of rows of one size, geometric means over the patterns that both it
+    and eager ran; then the rows in which ours is slower than the best of the others.
+    """
     for mode in dict.fromkeys(row.mode for row in rows):
         for name in columns:
             pairs = [
@@ -152,9 +201,12 @@ def summary(rows: list[Row], columns: Sequence[str], bandwidth: float) -> Iterat
             shares = [row.least_bytes / column.seconds / bandwidth for row, column in pairs]
             speed = statistics.geometric_mean(speeds) if speeds else math.nan
             yield (
-                f"{mode:8} {name:14} speed {speed:.2f}, share of a copy "
+                f"{rows[0].size:6} {mode:8} {name:14} speed {speed:.2f}, share of a copy "
                 f"{statistics.geometric_mean(shares):.2f}, over {len(pairs)} patterns"
             )
+    for row in rows:
+        if row.share_of_best < NEAR:
+            yield f"{row.size:6} {row.mode:8} {row.name}: {row.share_of_best:.2f} of the best"
 
 
 # Measuring ----------------------------------------------------------------------------------------

@@ -32,7 +32,9 @@ GATHER = 16.0
 """Cost of one element gathered, in elements loaded next to each other."""
 
 TURN = 6.0
-"""The same for an element of a square that is turned in registers."""
+"""The same for an element of a square that is turned in registers, where other accesses are along
+the lanes. Rows that are only read as they lie are not worth turning.
+"""
 
 FOLD = 12.0
 """Cost of folding a vector into a scalar, in additions."""
@@ -376,8 +378,13 @@ def _filling(symbol: LoopSymbol, lanes: int) -> float:
 
 def _outer_cost(group: Group, traits: list[Traits], symbol: LoopSymbol, lanes: int) -> float:
     total = 0.0
+    follows = any(
+        access.index.stride(symbol) == 1 and not access.index.free().isdisjoint(stage.inner)
+        for t, stage in zip(traits, group.stages, strict=True)
+        for access in t.accesses
+    )
     for t, stage in zip(traits, group.stages, strict=True):
-        squares = squares_of(stage, symbol, lanes) if lanes > 1 else None
+        squares = squares_of(stage, symbol, lanes) if follows and lanes > 1 else None
         saved = 0.0 if squares is None else squares.count * (GATHER - TURN)
         total += points(stage) * (_access_cost(t, symbol, lanes) - saved + t.cost)
     return total / lanes / _filling(symbol, lanes)
