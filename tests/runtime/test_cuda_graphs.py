@@ -18,6 +18,7 @@ import torch
 import fusewright
 from fusewright import generation, pipeline
 from fusewright.kept_plans import FOUND
+from fusewright.runtime import cuda_graphs
 from fusewright.runtime.cuda_graphs import (
     PATIENCE,
     RECORDING_LIMIT,
@@ -313,6 +314,21 @@ def test_what_cannot_be_recorded_is_warned_of_once_and_runs(
         x = torch.randn(3)
         torch.testing.assert_close(call([weight, x])[0], weight * x)
     assert call.why_not == "RuntimeError: operation not permitted when stream is capturing"
+
+
+def test_without_memory_for_static_inputs_calls_run(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_memory(*_: Any) -> None:
+        raise torch.OutOfMemoryError("tried to allocate 20 GiB")
+
+    monkeypatch.setattr(cuda_graphs, "StaticInputs", no_memory)
+    call, x = world.replayer(product), torch.randn(3)
+    call([x, x])
+    with pytest.warns(RuntimeWarning, match="no longer replayed .* tried to allocate 20 GiB"):
+        torch.testing.assert_close(call([x, x])[0], x * x)
+    torch.testing.assert_close(call([x, x])[0], x * x)
+    assert call.replays == 0
 
 
 def test_nothing_is_recorded_while_the_program_records(world: World) -> None:

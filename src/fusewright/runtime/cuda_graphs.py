@@ -574,8 +574,11 @@ class Replayer:
         self._moving |= frozenset(moved)
         self._begun += 1
         seen = self._seen[kind]
-        with torch.inference_mode(False), torch.no_grad():
-            static = StaticInputs(inputs, self._moving, seen.addresses, self._facts.written)
+        try:
+            with torch.inference_mode(False), torch.no_grad():
+                static = StaticInputs(inputs, self._moving, seen.addresses, self._facts.written)
+        except RuntimeError as error:  # Memory does not suffice.
+            return self._unrecorded_for(error, inputs)
         turns = TURNS if seen.results else 0
         recordings = self._recorded[kind] = _Recordings(static, turns)
         return self._record(kind, pool, recordings, inputs)
@@ -593,9 +596,7 @@ class Replayer:
             with torch.inference_mode(False), torch.no_grad():
                 recorded = self._recorded_on(recordings.static, results, pool, inputs)
         except Exception as error:
-            reason = str(error).strip().partition("\n")[0]
-            self._give_up(f"{type(error).__name__}: {reason}")
-            return self._call(inputs)
+            return self._unrecorded_for(error, inputs)
         recordings.add(recorded)
         pool.add(recorded)
         return self._replay(pool, recordings.static, recorded, inputs)
@@ -615,6 +616,12 @@ class Replayer:
         memory = ResultMemory(results)
         call = self._writing_to(list(memory.tensors))
         return _Recorded(call, given, memory, self._facts, device)
+
+    def _unrecorded_for(self, error: Exception, inputs: list[Any]) -> tuple[Any, ...]:
+        """A call that could not be recorded; no other is."""
+        reason = str(error).strip().partition("\n")[0]
+        self._give_up(f"{type(error).__name__}: {reason}")
+        return self._call(inputs)
 
     def _give_up(self, why: str) -> None:
         self.why_not = why
