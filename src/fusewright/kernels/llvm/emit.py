@@ -38,7 +38,7 @@ from fusewright.kernels.llvm.reductions import Reducer
 from fusewright.kernels.llvm.scans import Carry
 from fusewright.kernels.llvm.scatter import accumulate, check_early
 from fusewright.kernels.llvm.scope import POINTER, LaneBlock, Scope, load_arguments
-from fusewright.kernels.llvm.squares import Place, in_squares
+from fusewright.kernels.llvm.squares import SquarePlace, in_squares
 from fusewright.kernels.llvm.storage import MEMORY, REGISTER
 from fusewright.kernels.llvm.tiles import STRIP, Squares, strips
 from fusewright.kernels.llvm.values import evaluate
@@ -189,13 +189,13 @@ class GroupWriter:
         with scope.loop((tile,), whole, stop, 1, runs=False):
             self.write_stages()
 
-    def _tile_row(self, sources: Sequence[Place], row: Register) -> None:
+    def _tile_row(self, sources: Sequence[SquarePlace], row: Register) -> None:
         """All stages at one turn of a tile."""
         if self.plan.asks_ahead:
             self._ask_ahead(sources, row + self.scope.lane_count)
         self.write_stages()
 
-    def _ask_ahead(self, sources: Sequence[Place], row: Register) -> None:
+    def _ask_ahead(self, sources: Sequence[SquarePlace], row: Register) -> None:
         """Ask for a row of what the next tile along the lanes is made of, and for the memory behind
         what is stored now. Rows a power of two apart push each other out of the first cache, so
         that they come to the second.

@@ -16,7 +16,7 @@ from fusewright.records import record
 
 
 @record
-class Place:
+class SquarePlace:
     """Where a square lies in memory."""
 
     start: Register
@@ -35,7 +35,7 @@ def in_squares(
     side: int,
     start: Register,
     stop: Register,
-    body: Callable[[Sequence[Place], Register], None],
+    body: Callable[[Sequence[SquarePlace], Register], None],
 ) -> Register:
     """The loop from `start` on by whole squares of `side` turns, as long as they fit before `stop`;
     returns where they end. The lanes being written are a multiple of `side`, all inside their loop.
@@ -76,7 +76,9 @@ def _element(access: Load | Store) -> str:
     return MEMORY[access.dtype if isinstance(access, Load) else access.value.dtype]
 
 
-def _place(scope: Scope, access: Load | Store, symbol: LoopSymbol, corner: LoopSymbol) -> Place:
+def _place(
+    scope: Scope, access: Load | Store, symbol: LoopSymbol, corner: LoopSymbol
+) -> SquarePlace:
     """Where the square of an access lies whose first turn of `symbol` is that of `corner`."""
     assert scope.lanes is not None
     dtype = access.dtype if isinstance(access, Load) else access.value.dtype
@@ -84,17 +86,17 @@ def _place(scope: Scope, access: Load | Store, symbol: LoopSymbol, corner: LoopS
     assert stride is not None
     index = access.index.substitute({symbol: corner.index})
     start = indexing.address(scope, access.buffer, index, dtype)
-    return Place(start, indexing.scalar(scope, stride), MEMORY[dtype])
+    return SquarePlace(start, indexing.scalar(scope, stride), MEMORY[dtype])
 
 
-def _load_square(scope: Scope, source: Place, slot: Register, side: int) -> None:
+def _load_square(scope: Scope, source: SquarePlace, slot: Register, side: int) -> None:
     """Turn a square of memory into rows of vectors, in parts of `side` lanes."""
     for part in range(0, scope.lane_count, side):
         memory, rows, kind = _part(scope, source, slot, part, side)
         call_transpose(scope.b, memory, source.step, rows, scope.integer(scope.lane_count), kind)
 
 
-def _store_square(scope: Scope, target: Place, slot: Register, side: int) -> None:
+def _store_square(scope: Scope, target: SquarePlace, slot: Register, side: int) -> None:
     """The reverse of `_load_square`."""
     for part in range(0, scope.lane_count, side):
         memory, rows, kind = _part(scope, target, slot, part, side)
@@ -102,7 +104,7 @@ def _store_square(scope: Scope, target: Place, slot: Register, side: int) -> Non
 
 
 def _part(
-    scope: Scope, place: Place, slot: Register, part: int, side: int
+    scope: Scope, place: SquarePlace, slot: Register, part: int, side: int
 ) -> tuple[Register, Register, VectorType]:
     """Where the lanes from `part` on lie in memory and in the frame, and the type of a row."""
     if part == 0:
