@@ -38,6 +38,7 @@ import torch
 from fusewright import torch_compat
 from fusewright.context import COLLECTOR_PAUSE
 from fusewright.logs import warn
+from fusewright.native._extension import names_of
 from fusewright.records import record, replace
 from fusewright.runtime.static_memory import (
     FREE,
@@ -45,6 +46,7 @@ from fusewright.runtime.static_memory import (
     Copies,
     Geometry,
     ResultMemory,
+    SharedMemory,
     StaticInputs,
     TensorSpan,
     addresses_of,
@@ -268,7 +270,7 @@ class _Recorded:
             if isinstance(output, torch.Tensor) and id(output) in numbers
         }
         self._sort_outputs(facts)
-        self._counts = torch_compat.cuda.storage_use_counts(self._kept)
+        self._kept.settle()
         self._may_be_held = False
         self.is_dropped = False
         """Whether it is not replayed any more."""
@@ -278,68 +280,78 @@ class _Recorded:
 
     def _sort_outputs(self, facts: ReplayFacts) -> None:
         """Tell what is copied out, and what is handed out as it lies."""
-        self._copied: list[tuple[int, TensorSpan]] = []
-        self._shared: list[int] = []
-        self._handed_out: list[tuple[int, int]] = []
-        """Places, and numbers of the tensors that the memory of results hands out."""
+        copied: list[tuple[int, TensorSpan]] = []
+        self._places: list[tuple[int, int]] = []
+        """Of what is handed out, with numbers of the tensors."""
 
-        results: dict[int, torch.Tensor] = {}
+        tensors: dict[int, torch.Tensor] = {}
+        kept: list[torch.Tensor] = []
         kept_from = len(self._outputs) if facts.kept_from is None else facts.kept_from
         for place, output in enumerate(self._outputs):
             if not isinstance(output, torch.Tensor) or place in self._from_input:
                 continue
-            if self._memory is not None and self._memory.holds(output):
-                results.setdefault(id(output), output)
-                self._handed_out.append((place, list(results).index(id(output))))
-            elif place >= kept_from or place < facts.passing or _holds_memory(output):
-                self._shared.append(place)
+            is_result = self._memory is not None and self._memory.holds(output)
+            is_kept = not is_result and (place >= kept_from or _holds_memory(output))
+            if is_result or is_kept or place < facts.passing:
+                number = list(tensors).index(id(output)) if id(output) in tensors else len(tensors)
+                tensors[id(output)] = output
+                self._places.append((place, number))
             else:
-                self._copied.append((place, TensorSpan.of(output)))
-        self._results = Copies([span.whole(self._outputs[place]) for place, span in self._copied])
-        self._kept = [self._outputs[place] for place in self._shared if place >= facts.passing]
-        if self._memory is not None:
-            self._memory.keep(tuple(results.values()))
+                copied.append((place, TensorSpan.of(output)))
+            if is_kept and place >= facts.passing:
+                kept.append(output)
+        self._copied = copied
+        self._results = Copies([span.whole(self._outputs[place]) for place, span in copied])
+        self._tensors = tuple(tensors.values())
+        self._kept = SharedMemory(kept)
 
-    def hands_out(self) -> bool:
-        """Whether results are handed out as they lie."""
-        return bool(self._handed_out)
+    def hands_out_results(self) -> bool:
+        """Whether there are results that are handed out as they lie."""
+        return self._memory is not None and any(map(self._memory.holds, self._tensors))
 
     def use(self) -> int:
         """Whether somebody holds the memory of results."""
         return FREE if self._memory is None else self._memory.use()
 
     def keeps(self) -> bool:
-        """Whether what it hands out lies in the pool's memory."""
-        return bool(self._kept)
+        """Whether some of what it hands out lies in the pool's memory."""
+        return bool(self._kept.tensors)
 
     def is_held(self) -> bool:
         """Whether somebody holds what an earlier replay handed out of the pool's memory."""
         if self._may_be_held:
-            self._may_be_held = torch_compat.cuda.storage_use_counts(self._kept) != self._counts
+            self._may_be_held = self._kept.use() != FREE
         return self._may_be_held
+
+    def drop(self) -> None:
+        """Let go of all that only a replay needs: there will be none."""
+        self.is_dropped = True
+        self._memory = None
+        self._outputs, self._tensors = [], ()
+        self._results = Copies([])
 
     def replay(self, static: StaticInputs, inputs: list[Any]) -> tuple[Any, ...]:
         """Run the recording on `inputs`, which are where they were."""
         outputs = list(self._outputs)
         for place, number in self._from_input.items():
             outputs[place] = inputs[number]
-        if self._memory is not None:
-            self._hand_out(self._memory, outputs)
-        if static.moving or self._copied or self._shared:
+        self._hand_out(outputs)
+        if static.moving or self._copied:
             with torch.no_grad():
                 self._replay_with_copies(static, inputs, outputs)
         else:
             self._recording.replay()
         return tuple(outputs)
 
-    def _hand_out(self, memory: ResultMemory, outputs: list[Any]) -> None:
-        """Give the memory of results to this call, before anything runs."""
-        if memory.streams:
-            streams, memory.streams = memory.streams, []
+    def _hand_out(self, outputs: list[Any]) -> None:
+        """Give memory to this call, before anything runs: from here on somebody holds it."""
+        if self._memory is not None and self._memory.streams:
+            streams, self._memory.streams = self._memory.streams, []
             self._device.wait_for(streams)
-        tensors = memory.hand_out()
-        for place, number in self._handed_out:
+        tensors = names_of(self._tensors)
+        for place, number in self._places:
             outputs[place] = tensors[number]
+        self._may_be_held = self.keeps()
 
     def _replay_with_copies(
         self, static: StaticInputs, inputs: list[Any], outputs: list[Any]
@@ -347,14 +359,11 @@ class _Recorded:
         moving = static.copy_in(inputs)
         self._recording.replay()
         static.copy_back(moving)
-        for place in self._shared:
-            outputs[place] = outputs[place].detach()
         targets = []
         for place, span in self._copied:
             outputs[place] = copy = span.like(self._outputs[place])
             targets.append(span.whole(copy))
         self._results.read(targets)
-        self._may_be_held = bool(self._kept)
 
 
 class _Recordings:
@@ -374,7 +383,7 @@ class _Recordings:
 
     def add(self, recorded: _Recorded) -> None:
         """Keep one. Where it hands out nothing, none does."""
-        if recorded.hands_out():
+        if recorded.hands_out_results():
             self._in_turn.append(recorded)
         else:
             self._turns, self._copying = len(self._in_turn), recorded
@@ -386,7 +395,7 @@ class _Recordings:
             if use == FREE:
                 return recorded
             if use == GONE:
-                recorded.is_dropped = True
+                recorded.drop()
                 self._in_turn.remove(recorded)
                 self.gone += 1
         return None if self.next_hands_out() else self._copying
@@ -394,9 +403,9 @@ class _Recordings:
     def drop(self) -> None:
         """Replay none of them any more."""
         for recorded in self._in_turn:
-            recorded.is_dropped = True
+            recorded.drop()
         if self._copying is not None:
-            self._copying.is_dropped = True
+            self._copying.drop()
 
 
 @record

@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 import torch
 
 from fusewright import torch_compat
-from fusewright.native._extension import first_elsewhere, holders_of, names_of, use_of
+from fusewright.native._extension import first_elsewhere, holders_of, use_of
 from fusewright.records import record
 from fusewright.runtime.layouts import length_of
 
@@ -176,30 +176,13 @@ class Geometry(NamedTuple):
         return torch.empty_strided(size, stride, dtype=dtype, device=device)
 
 
-class ResultMemory:
-    """Memory that a recording writes results to, which are handed out as they lie."""
+class SharedMemory:
+    """Memory of a recording that others hold, too."""
 
-    def __init__(self, geometries: Iterable[Geometry]) -> None:
-        self.tensors = tuple(geometry.make() for geometry in geometries)
-        self._storages = tuple(tensor.untyped_storage() for tensor in self.tensors)
+    def __init__(self, tensors: Iterable[torch.Tensor]) -> None:
+        self.tensors = tuple(tensors)
+        self._storages = tuple([tensor.untyped_storage() for tensor in self.tensors])
         self._known = b""
-        self._results: tuple[torch.Tensor, ...] = ()
-        self.streams: list[torch.cuda.Stream] = []
-        """Streams that may still read it: `record_stream` was called for them."""
-
-    def uses(self, stream: torch.cuda.Stream) -> None:
-        """Note a stream."""
-        if stream not in self.streams:
-            self.streams.append(stream)
-
-    def holds(self, tensor: torch.Tensor) -> bool:
-        """Whether a tensor lies in this memory."""
-        return any(tensor.untyped_storage() is storage for storage in self._storages)
-
-    def keep(self, results: Sequence[torch.Tensor]) -> None:
-        """Note the tensors in this memory that are handed out."""
-        self._results = tuple(results)
-        torch_compat.cuda.tell_of_streams(self._storages, self)
 
     def settle(self) -> None:
         """Take it that those who hold the memory now do so as long as it is free."""
@@ -213,9 +196,25 @@ class ResultMemory:
         """FREE, HELD or GONE."""
         return use_of(self.tensors, self._storages, self._known)
 
-    def hand_out(self) -> list[torch.Tensor]:
-        """The results as new tensors, which hold the memory from now on."""
-        return names_of(self._results)
+
+class ResultMemory(SharedMemory):
+    """Memory that a recording writes results to, which are handed out as they lie."""
+
+    def __init__(self, geometries: Iterable[Geometry]) -> None:
+        super().__init__([geometry.make() for geometry in geometries])
+        self.streams: list[torch.cuda.Stream] = []
+        """Streams that may still read it: `record_stream` was called for them."""
+
+        torch_compat.cuda.tell_of_streams(self._storages, self)
+
+    def uses(self, stream: torch.cuda.Stream) -> None:
+        """Note a stream."""
+        if stream not in self.streams:
+            self.streams.append(stream)
+
+    def holds(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor lies in this memory."""
+        return any(tensor.untyped_storage() is storage for storage in self._storages)
 
 
 def addresses_of(inputs: Sequence[Any]) -> array[int]:
