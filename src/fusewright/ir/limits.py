@@ -27,6 +27,11 @@ class ProductSizes:
     columns: int
     depth: int
 
+    lies_along_depth: bool = False
+    """Whether both operands are contiguous along the depth, so that an element of the result is
+    made of two rows of memory.
+    """
+
     @property
     def is_of_a_vector(self) -> bool:
         """Whether one operand is a vector, so that each element of the other is needed once."""
@@ -99,6 +104,10 @@ HELD_ROWS = 1 << 10
 a few vectors, stay in a core's cache. A batch norm of 2,048 rows takes a third less time where it
 walks over whole rows each time, one of 1,024 a quarter more (an AMD EPYC).
 """
+
+
+ALIGNED_ROW_BYTES = 16
+"""The largest piece of memory that a thread of a GPU loads or stores at once."""
 
 
 def _is_clear(rows: int, length: int) -> bool:
@@ -179,6 +188,11 @@ class Limits:
 
     product_form: Callable[[ProductSizes], ProductForm] = _plain
     """What those kernels do beside."""
+
+    wants_aligned_rows: Callable[[ProductSizes], bool] = _never
+    """Whether the library computes a matrix product faster by more than a copy costs, where rows
+    of operands and result begin at multiples of `ALIGNED_ROW_BYTES`.
+    """
 
     attends: Callable[[AttentionSizes], bool] = _never
     """Whether kernels compute an attention whose scores lie in memory faster than the device's

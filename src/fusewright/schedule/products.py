@@ -77,6 +77,11 @@ class ProductCall:
     right: Matrix
     bias: Matrix | None
 
+    @property
+    def lies_along_depth(self) -> bool:
+        """Whether both operands are contiguous along the loop that is summed over."""
+        return self.left.layout.stride[-1] == 1 and self.right.layout.stride[-2] == 1
+
 
 def _without_bias(arguments: tuple[Operand, ...], analysis: Analysis) -> ProductCall | None:
     left, right = (matrix_of(argument, analysis) for argument in arguments)
@@ -135,7 +140,10 @@ def _loops_of(statement: Statement, analysis: Analysis) -> tuple[ComputedBuffer,
     (output,) = statement.outputs
     sizes = product_sizes(output, output.layout.size, call.left.layout.size[-1], analysis)
     limits = analysis.limits_of(output.layout.device)
-    if sizes is None or not limits.multiplies(sizes):
+    if sizes is None:
+        return ()
+    sizes = replace(sizes, lies_along_depth=call.lies_along_depth)
+    if not limits.multiplies(sizes):
         return ()
     bias = None if call.bias is None else partial(call.bias.load, analysis)
     form = limits.product_form(sizes)

@@ -25,6 +25,7 @@ from fusewright.schedule.moments import deviations_at_once
 from fusewright.schedule.names import group_name
 from fusewright.schedule.nest import Nest, Step, nest_of
 from fusewright.schedule.order import order_steps, sums_last
+from fusewright.schedule.padding import pad_rows
 from fusewright.schedule.parts import parts_at_once
 from fusewright.schedule.products import products_as_loops
 from fusewright.schedule.simplify import simplify
@@ -35,7 +36,8 @@ from fusewright.schedule.stripes import stripes
 PROGRAM_PASSES: Final = (
     Pass("dead-code", remove_dead_code),
     Pass("moments", deviations_at_once),
-    Pass("products", products_as_loops),
+    Pass("padding", pad_rows),
+    Pass("products", products_as_loops),  # How rows lie decides whether the library is fast.
     Pass("split", split_reductions),  # Products may be sums, which it cuts as any other.
     Pass("attention", attention_as_loops),
     Pass("convolutions", convolutions_as_products),

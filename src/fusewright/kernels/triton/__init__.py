@@ -19,7 +19,10 @@ from fusewright.kernels.triton.products import (
     PRODUCT_FORMS,
     PRODUCT_TYPES,
     TritonProductWriter,
+    form_by_rule,
+    is_sum_by_rule,
     product_of,
+    wants_aligned_rows,
 )
 from fusewright.kernels.triton.tiling import (
     ACROSS_SHARE,
@@ -68,6 +71,9 @@ LIMITS = Limits(
     row_bytes=1 << 20,
     held_row=PERSISTENT_LIMIT,
     held_across=HELD_ACROSS,
+    multiplies=is_sum_by_rule,
+    product_form=form_by_rule,
+    wants_aligned_rows=wants_aligned_rows,
     adds_atomically=True,
     most_buffers=MOST_ARGUMENTS,
     batches_launches=True,

@@ -29,7 +29,7 @@ from typing import Final
 from fusewright.ir.dtype import DType
 from fusewright.ir.group import Group
 from fusewright.ir.index import Index, LoopSymbol, Symbol, integer
-from fusewright.ir.limits import PLAIN_PRODUCT, ProductForm
+from fusewright.ir.limits import HALF_TYPES, PLAIN_PRODUCT, ProductForm, ProductSizes
 from fusewright.ir.products import MatrixProduct, matrix_product
 from fusewright.ir.value import Expressions, Load, Value, postorder
 from fusewright.kernels.triton.emit import KernelWriter
@@ -39,13 +39,40 @@ from fusewright.records import record, replace
 PRODUCT_TYPES: Final = frozenset({DType.F32, DType.F16, DType.BF16})
 """Types of operands for which there are instructions."""
 
+SUM: Final = ProductForm(is_sum=True)
+
 PRODUCT_FORMS: Final = (
     PLAIN_PRODUCT,
     ProductForm(computes_operands=True),
     ProductForm(has_followers=False),
-    ProductForm(is_sum=True),
+    SUM,
 )
 """What a product's kernel may do beside: trials tell."""
+
+def is_sum_by_rule(product: ProductSizes) -> bool:
+    """Whether a product is computed as a sum where nothing is tuned: it is of one row of a half
+    type, and each row of the other operand lies in one piece, so that it takes as long as memory
+    takes to give that operand. What follows fuses with it, and so do other such sums of the row.
+    """
+    return product.is_of_a_vector and product.lies_along_depth and product.dtype in HALF_TYPES
+
+
+def form_by_rule(product: ProductSizes) -> ProductForm:
+    """How kernels compute a product, where they do."""
+    return SUM if is_sum_by_rule(product) else PLAIN_PRODUCT
+
+
+LARGE_PRODUCT: Final = 1 << 29
+"""Multiplications of a product from which on it matters to the library how rows are aligned."""
+
+
+def wants_aligned_rows(product: ProductSizes) -> bool:
+    """Whether the library's kernels for aligned rows are worth some bytes behind each: of half
+    types, which others multiply several times as slowly.
+    """
+    operations = product.batches * product.rows * product.columns * product.depth
+    return product.dtype in HALF_TYPES and operations >= LARGE_PRODUCT
+
 
 LEAST: Final = 16
 """The smallest block that a product of blocks has along any axis."""

@@ -77,6 +77,9 @@ BUSY_PROGRAMS = 128
 MANY_PROGRAMS = 4 * BUSY_PROGRAMS
 """Programs from which on several share each multiprocessor: each may have few threads."""
 
+PROGRAMS_AT_ONCE = 16 * BUSY_PROGRAMS
+"""Programs of four warps that run on such a GPU at a time."""
+
 ACROSS_SHARE = 4
 """Rows count as lying across memory where more than one in so many elements of loads does."""
 
@@ -277,6 +280,8 @@ def _tile_rows(group: Group, persistent: bool | None, limit: int) -> Tiling:
     holds = fits and (not outer_is_contiguous or longest <= across_limit or bool(persistent))
     holds = holds if persistent is None else holds and persistent
     x_block, r_block = _row_blocks(_hint(x), longest, outer_is_contiguous, holds)
+    if holds and walks_once and _hint(x) > PROGRAMS_AT_ONCE and share_a_row(group):
+        x_block = max(1, 2 * TILE // _power_of_two(longest))
     if walked:
         assert stripe is not None and holds, "columns are gathered beside rows that fit a tile"
         x_block = _walked_block(x, longest, _hint(stripe), outer_is_contiguous)
@@ -297,6 +302,19 @@ def _tile_rows(group: Group, persistent: bool | None, limit: int) -> Tiling:
         wide=is_wide(group),
         batch=stripe,
         walks_outer=bool(walked),
+    )
+
+
+def share_a_row(group: Group) -> bool:
+    """Whether a stage loads a row that is the same for all rows, as a matrix times a vector does: a
+    program of two loads it once. 50,257 sums of 768 products of bfloat16 take 22 us then on an
+    H200, and 34 by programs of one.
+    """
+    outer = frozenset(group.outer)
+    return any(
+        outer.isdisjoint(index.free()) and not index.free().isdisjoint(stage.inner)
+        for stage in group.stages
+        for index in _indices(stage)
     )
 
 
