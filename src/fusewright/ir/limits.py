@@ -15,6 +15,10 @@ def _holds(group: Group) -> bool:
     return True
 
 
+ALIGNED_ROW_BYTES = 16
+"""The largest piece of memory that a thread of a GPU loads or stores at once."""
+
+
 @record(kw_only=True)
 class ProductSizes:
     """The size of a matrix product: `batches` times rows x depth by depth x columns."""
@@ -31,6 +35,12 @@ class ProductSizes:
     """Whether both operands are contiguous along the depth, so that an element of the result is
     made of two rows of memory.
     """
+
+    has_aligned_operands: bool = False
+    """Whether their rows begin at multiples of `ALIGNED_ROW_BYTES`."""
+
+    is_uneven: bool = False
+    """Whether the rows of the result surely do not, where they follow each other."""
 
     @property
     def is_of_a_vector(self) -> bool:
@@ -104,10 +114,6 @@ HELD_ROWS = 1 << 10
 a few vectors, stay in a core's cache. A batch norm of 2,048 rows takes a third less time where it
 walks over whole rows each time, one of 1,024 a quarter more (an AMD EPYC).
 """
-
-
-ALIGNED_ROW_BYTES = 16
-"""The largest piece of memory that a thread of a GPU loads or stores at once."""
 
 
 def _is_clear(rows: int, length: int) -> bool:
@@ -190,8 +196,8 @@ class Limits:
     """What those kernels do beside."""
 
     wants_aligned_rows: Callable[[ProductSizes], bool] = _never
-    """Whether the library computes a matrix product faster by more than a copy costs, where rows
-    of operands and result begin at multiples of `ALIGNED_ROW_BYTES`.
+    """Whether the library is much faster at a matrix product where the rows of its operands begin
+    at multiples of `ALIGNED_ROW_BYTES`, and what it sums over is as many pieces of them.
     """
 
     attends: Callable[[AttentionSizes], bool] = _never

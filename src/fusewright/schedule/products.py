@@ -21,8 +21,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from fusewright.ir.index import Index, LoopSymbol, integer
-from fusewright.ir.limits import ProductSizes
+from fusewright.ir.index import Index, LoopSymbol, integer, known_multiple
+from fusewright.ir.limits import ALIGNED_ROW_BYTES, ProductSizes
 from fusewright.ir.products import DOT
 from fusewright.ir.program import (
     Buffer,
@@ -68,6 +68,15 @@ class Matrix:
         loaded = make.load(self.buffer, layout.index(place), layout.dtype)
         return make.cast(loaded, layout.dtype.compute)
 
+    @property
+    def has_aligned_rows(self) -> bool:
+        """Whether its rows, or its columns, are contiguous and begin at aligned addresses."""
+        layout = self.layout
+        *outer, rows, columns = layout.stride
+        unit = aligned_elements(layout)
+        between = (layout.offset, *outer, rows if columns == 1 else columns)
+        return 1 in (rows, columns) and all(known_multiple(step, unit) for step in between)
+
 
 @record
 class ProductCall:
@@ -81,6 +90,27 @@ class ProductCall:
     def lies_along_depth(self) -> bool:
         """Whether both operands are contiguous along the loop that is summed over."""
         return self.left.layout.stride[-1] == 1 and self.right.layout.stride[-2] == 1
+
+    @property
+    def depth(self) -> Index:
+        """The extent of that loop."""
+        return self.left.layout.size[-1]
+
+    def sizes(self, output: Buffer, analysis: Analysis) -> ProductSizes | None:
+        """The sizes of the product; None where it has no elements."""
+        sizes = product_sizes(output, output.layout.size, self.depth, analysis)
+        columns, unit = output.layout.size[-1], aligned_elements(output.layout)
+        return sizes and replace(
+            sizes,
+            lies_along_depth=self.lies_along_depth,
+            has_aligned_operands=self.left.has_aligned_rows and self.right.has_aligned_rows,
+            is_uneven=columns.is_constant and columns.constant % unit != 0,
+        )
+
+
+def aligned_elements(layout: Layout) -> int:
+    """The elements of a piece of memory that is read and written at once."""
+    return max(1, ALIGNED_ROW_BYTES // layout.dtype.bytes)
 
 
 def _without_bias(arguments: tuple[Operand, ...], analysis: Analysis) -> ProductCall | None:
@@ -102,14 +132,20 @@ OPERATORS: Final[Mapping[str, Callable[[tuple[Operand, ...], Analysis], ProductC
 """Products of matrices, by operator; with factors (`alpha`, `beta`) it stays a call."""
 
 
+def library_product(statement: Statement, analysis: Analysis) -> ProductCall | None:
+    """The product of matrices that a statement calls the library for, if it does."""
+    if not isinstance(statement, CallOperator) or statement.keywords:
+        return None
+    read = OPERATORS.get(statement.operator)
+    return None if read is None else read(statement.arguments, analysis)
+
+
 def products_as_loops(program: Program, analysis: Analysis) -> Program:
     """Write the products out that the kernels of their device are worth it for."""
     return with_loops(program, lambda statement: _loops_of(statement, analysis))
 
 
-def with_loops(
-    program: Program, write_out: Callable[[Statement], Sequence[ComputedBuffer]]
-) -> Program:
+def with_loops(program: Program, write_out: Callable[[Statement], Sequence[Statement]]) -> Program:
     """`program` with loops in place of the statements that `write_out` gives any for; these come
     from where those do.
     """
@@ -131,19 +167,13 @@ def _loops_of(statement: Statement, analysis: Analysis) -> tuple[ComputedBuffer,
     """The product, and the sum with its bias or the rounding to a half type; nothing where the
     call stays.
     """
-    if not isinstance(statement, CallOperator) or statement.keywords:
-        return ()
-    read = OPERATORS.get(statement.operator)
-    call = None if read is None else read(statement.arguments, analysis)
+    call = library_product(statement, analysis)
     if call is None or not _is_for_kernels(call, statement.outputs[0]):
         return ()
     (output,) = statement.outputs
-    sizes = product_sizes(output, output.layout.size, call.left.layout.size[-1], analysis)
+    sizes = call.sizes(output, analysis)
     limits = analysis.limits_of(output.layout.device)
-    if sizes is None:
-        return ()
-    sizes = replace(sizes, lies_along_depth=call.lies_along_depth)
-    if not limits.multiplies(sizes):
+    if sizes is None or not limits.multiplies(sizes):
         return ()
     bias = None if call.bias is None else partial(call.bias.load, analysis)
     form = limits.product_form(sizes)

@@ -12,6 +12,7 @@ from fusewright.ir.origin import Origin
 from fusewright.ir.program import ComputedBuffer, Program
 from fusewright.passes import Pass
 from fusewright.records import replace
+from fusewright.schedule.aligned_operands import align_operands
 from fusewright.schedule.analysis import Analysis
 from fusewright.schedule.attention import attention_as_loops
 from fusewright.schedule.batch import batch
@@ -25,7 +26,6 @@ from fusewright.schedule.moments import deviations_at_once
 from fusewright.schedule.names import group_name
 from fusewright.schedule.nest import Nest, Step, nest_of
 from fusewright.schedule.order import order_steps, sums_last
-from fusewright.schedule.padding import pad_rows
 from fusewright.schedule.parts import parts_at_once
 from fusewright.schedule.products import products_as_loops
 from fusewright.schedule.simplify import simplify
@@ -36,7 +36,7 @@ from fusewright.schedule.stripes import stripes
 PROGRAM_PASSES: Final = (
     Pass("dead-code", remove_dead_code),
     Pass("moments", deviations_at_once),
-    Pass("padding", pad_rows),
+    Pass("operands", align_operands),
     Pass("products", products_as_loops),  # How rows lie decides whether the library is fast.
     Pass("split", split_reductions),  # Products may be sums, which it cuts as any other.
     Pass("attention", attention_as_loops),

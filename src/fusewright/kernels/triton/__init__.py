@@ -20,7 +20,7 @@ from fusewright.kernels.triton.products import (
     PRODUCT_TYPES,
     TritonProductWriter,
     form_by_rule,
-    is_sum_by_rule,
+    multiplies_by_rule,
     product_of,
     wants_aligned_rows,
 )
@@ -71,7 +71,7 @@ LIMITS = Limits(
     row_bytes=1 << 20,
     held_row=PERSISTENT_LIMIT,
     held_across=HELD_ACROSS,
-    multiplies=is_sum_by_rule,
+    multiplies=multiplies_by_rule,
     product_form=form_by_rule,
     wants_aligned_rows=wants_aligned_rows,
     adds_atomically=True,

@@ -1,7 +1,11 @@
-"""Room behind the rows of matrices that the library multiplies, so that each begins at an address
-that it reads and writes in whole pieces.
+"""Operands of large products by the library lie in whole pieces of memory.
 
-Before, with rows of 50257 elements of two bytes:
+The library is several times as slow where the rows of an operand begin between the pieces that
+memory is read in, or where it sums over a part of a piece. A buffer that nobody but kernels and
+products of the program sees has room behind its rows; what is left of the depth behind its last
+whole piece is a sum of its own, to which the library adds the rest.
+
+Before, with pieces of eight elements:
 ```
 g: bf16[2048, 50257] = pointwise [i0<2048, i1<50257]
   yield exp(x[50257*i0 + i1])
@@ -11,21 +15,26 @@ After:
 ```
 g: bf16[2048, 50257] stride [50264, 1] = pointwise [i0<2048, i1<50257]
   yield exp(x[50257*i0 + i1])
-y: bf16[2048, 768] = extern aten.mm.default(g, w)
+y_rest_product: f32[2048, 768] = reduce sum [i0<2048, i1<768] over [r0<1]
+  yield g[50264*i0 + r0 + 50256] * w[768*r0 + i1 + 38596608]
+y_rest: bf16[2048, 768] = pointwise [i0<2048, i1<768]
+  yield y_rest_product[768*i0 + i1]
+y: bf16[2048, 768] = extern aten.addmm.default(y_rest, g as [2048, 50256], w as [50256, 768])
 ```
-Only where nobody but kernels and products of the program see the buffer, so that it costs nothing
-but the room. `Limits.wants_aligned_rows` says for which products it is worth it.
+The rest is rounded before it is added, which changes it by as little as any of its terms weighs in
+the whole. `Limits.wants_aligned_rows` says for which products this is worth it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Final
 
-from fusewright.ir.index import Index
-from fusewright.ir.limits import ALIGNED_ROW_BYTES
+from fusewright.ir.index import Index, integer
 from fusewright.ir.program import (
     Body,
     Buffer,
+    BufferReference,
     CallOperator,
     ComputedBuffer,
     Layout,
@@ -43,7 +52,15 @@ from fusewright.records import record, replace
 from fusewright.schedule.analysis import Analysis
 from fusewright.schedule.effects import output_buffers, statement_effects
 from fusewright.schedule.invert import compounds
-from fusewright.schedule.products import OPERATORS, ProductCall, product_sizes
+from fusewright.schedule.products import (
+    Matrix,
+    ProductCall,
+    aligned_elements,
+    gathered,
+    library_product,
+    matrix_product,
+    with_loops,
+)
 
 SHORTEST_ROW = 128
 """Elements of a row that is given room at least, which is a sixteenth of it then."""
@@ -80,19 +97,19 @@ class Padding:
         return replace(layout, stride=tuple(strides), offset=self.moved(layout.offset))
 
 
-def pad_rows(program: Program, analysis: Analysis) -> Program:
-    """Give room to the rows of each buffer of which a product wants it and nobody sees it."""
+def align_operands(program: Program, analysis: Analysis) -> Program:
+    """Give room to the rows of each buffer of which a product wants it and nobody sees it; then
+    sum up what is left of the depth of each product that is aligned but for that.
+    """
     wanted = _wanted(program, analysis)
-    if not wanted:
-        return program
-    refused = _seen_elsewhere(program, wanted, analysis)
+    refused = _seen_elsewhere(program, wanted, analysis) if wanted else set()
     paddings = {name: padding for name, padding in wanted.items() if name not in refused}
-    if not paddings:
-        return program
-    statements = tuple(_moved(statement, paddings, analysis) for statement in program.statements)
-    for statement in statements:
-        analysis.buffers.update({buffer.name: buffer for buffer in statement.outputs})
-    return replace(program, statements=statements)
+    if paddings:
+        statements = tuple(_moved(own, paddings, analysis) for own in program.statements)
+        for statement in statements:
+            analysis.buffers.update({buffer.name: buffer for buffer in statement.outputs})
+        program = replace(program, statements=statements)
+    return with_loops(program, lambda statement: _without_rest(statement, analysis))
 
 
 # Which buffers ------------------------------------------------------------------------------------
@@ -102,31 +119,27 @@ def _wanted(program: Program, analysis: Analysis) -> dict[str, Padding]:
     """The room that products want, by buffer."""
     wanted: dict[str, Padding] = {}
     for statement in program.statements:
-        call = _product(statement, analysis)
+        call = _large_product(statement, analysis)
         if call is None:
             continue
-        output = statement.outputs[0]
-        size = output.layout.size
-        sizes = product_sizes(output, size, call.left.layout.size[-1], analysis)
-        limits = analysis.limits_of(output.layout.device)
-        if sizes is None or not limits.wants_aligned_rows(sizes):
-            continue
-        matrices = [(matrix.buffer, matrix.layout) for matrix in (call.left, call.right)]
-        for name, layout in (*matrices, (output.name, output.layout)):
-            padding = _padding(analysis.buffers[name].layout, layout)
+        for matrix in (call.left, call.right):
+            padding = _padding(analysis.buffers[matrix.buffer].layout, matrix.layout)
             if padding is not None:
-                wanted.setdefault(name, padding)
+                wanted.setdefault(matrix.buffer, padding)
     return wanted
 
 
-def _product(statement: Statement, analysis: Analysis) -> ProductCall | None:
-    """The product that a statement calls the library for, if it does, and writes to memory that is
-    given to it.
+def _large_product(statement: Statement, analysis: Analysis) -> ProductCall | None:
+    """The product of aligned operands that a statement calls the library for, where it is worth
+    something that they are so.
     """
-    if not isinstance(statement, CallOperator) or statement.keywords or not statement.out_operator:
+    call = library_product(statement, analysis)
+    if call is None:
         return None
-    read = OPERATORS.get(statement.operator)
-    return None if read is None else read(statement.arguments, analysis)
+    (output,) = statement.outputs
+    sizes = call.sizes(output, analysis)
+    limits = analysis.limits_of(output.layout.device)
+    return call if sizes is not None and limits.wants_aligned_rows(sizes) else None
 
 
 def _padding(buffer: Layout, matrix: Layout) -> Padding | None:
@@ -139,7 +152,7 @@ def _padding(buffer: Layout, matrix: Layout) -> Padding | None:
     if not buffer.is_contiguous or inside != 1 or not between.is_constant:
         return None
     length = between.constant
-    unit = ALIGNED_ROW_BYTES // buffer.dtype.bytes
+    unit = aligned_elements(buffer)
     if length < SHORTEST_ROW or length % unit == 0 or between not in buffer.stride:
         return None
     return Padding(length, length + -length % unit)
@@ -149,14 +162,20 @@ def _seen_elsewhere(
     program: Program, wanted: Mapping[str, Padding], analysis: Analysis
 ) -> set[str]:
     """The buffers among these which something is about to see that has to find them as they are."""
-    made = {b.name for s in program.statements if _may_write(s, analysis) for b in s.outputs}
+    made = {
+        buffer.name
+        for statement in program.statements
+        if isinstance(statement, ComputedBuffer)
+        if isinstance(statement.body, Pointwise | Reduction)
+        for buffer in statement.outputs
+    }
     refused = {name for name in wanted if name not in made} | output_buffers(program)
     refused.update(name for pair in program.mutations for name in pair)
     for statement in program.statements:
         match statement:
             case ComputedBuffer(body=body):
                 refused.update(_read_otherwise(body, wanted, analysis))
-            case CallOperator() if _product(statement, analysis) is not None:
+            case CallOperator() if library_product(statement, analysis) is not None:
                 for operand in statement.arguments:
                     match operand:
                         case ViewReference(name=name, layout=layout) if name in wanted:
@@ -168,19 +187,7 @@ def _seen_elsewhere(
     return refused
 
 
-def _may_write(statement: Statement, analysis: Analysis) -> bool:
-    """Whether a statement writes its result wherever that is to lie."""
-    match statement:
-        case ComputedBuffer(body=Scatter() | Scan()):
-            return False
-        case ComputedBuffer():
-            return True
-    return _product(statement, analysis) is not None
-
-
-def _read_otherwise(
-    body: Body, wanted: Mapping[str, Padding], analysis: Analysis
-) -> Iterator[str]:
+def _read_otherwise(body: Body, wanted: Mapping[str, Padding], analysis: Analysis) -> Iterator[str]:
     """The buffers among these that loops do not read by rows: more divisions would tell where an
     element has come to lie.
     """
@@ -222,12 +229,9 @@ def _moved(statement: Statement, paddings: Mapping[str, Padding], analysis: Anal
     return statement
 
 
-def _with_room(
-    buffers: tuple[Buffer, ...], paddings: Mapping[str, Padding]
-) -> tuple[Buffer, ...]:
+def _with_room(buffers: tuple[Buffer, ...], paddings: Mapping[str, Padding]) -> tuple[Buffer, ...]:
     return tuple(
-        replace(buffer, layout=_layout(buffer.name, buffer.layout, paddings))
-        for buffer in buffers
+        replace(buffer, layout=_layout(buffer.name, buffer.layout, paddings)) for buffer in buffers
     )
 
 
@@ -244,3 +248,58 @@ def _layout(name: str, layout: Layout, paddings: Mapping[str, Padding]) -> Layou
     moved = layout if padding is None else padding.layout(layout)
     assert moved is not None, f"a view of {name} was looked at before"
     return moved
+
+
+# The rest of the depth ----------------------------------------------------------------------------
+
+WITH_SUMMAND: Final[Mapping[str, tuple[str, str]]] = {
+    "aten.mm.default": ("aten.addmm.default", "aten.addmm.out"),
+    "aten.bmm.default": ("aten.baddbmm.default", "aten.baddbmm.out"),
+}
+"""The operators that add a matrix to a product, of new memory and of given one, by that of the
+product.
+"""
+
+
+def _without_rest(statement: Statement, analysis: Analysis) -> tuple[Statement, ...]:
+    """A product of whole pieces, behind the sum over what is left of the depth; nothing where the
+    call stays.
+    """
+    call = _large_product(statement, analysis)
+    if call is None or not isinstance(statement, CallOperator) or not call.depth.is_constant:
+        return ()
+    (output,) = statement.outputs
+    depth = call.depth.constant
+    whole = depth - depth % aligned_elements(output.layout)
+    matrices = call.left, call.right
+    along = call.left.layout.stride[-1] == 1 or call.right.layout.stride[-2] == 1
+    if whole in (0, depth) or not along or statement.operator not in WITH_SUMMAND:
+        return ()
+    if not all(matrix.has_aligned_rows for matrix in matrices):
+        return ()
+    size = output.layout.size
+    rest = analysis.new_buffer(f"{output.name}_rest", output.layout, size)
+    left, right = matrices
+    body = matrix_product(
+        size,
+        integer(depth - whole),
+        lambda at, r: left.load(analysis, (*at[:-1], r + whole)),
+        lambda at, r: right.load(analysis, (*at[:-2], r + whole, at[-1])),
+        analysis,
+    )
+    operator, out_operator = WITH_SUMMAND[statement.operator]
+    arguments = BufferReference(rest.name), _first(left, -1, whole), _first(right, -2, whole)
+    product = replace(
+        statement,
+        operator=operator,
+        arguments=arguments,
+        out_operator=out_operator if statement.out_operator else "",
+    )
+    return (*gathered(rest, replace(body, kind="sum"), None, analysis), product)
+
+
+def _first(matrix: Matrix, dimension: int, count: int) -> ViewReference:
+    """The first elements of a matrix along a dimension."""
+    size = [*matrix.layout.size]
+    size[dimension] = integer(count)
+    return ViewReference(matrix.buffer, replace(matrix.layout, size=tuple(size)))
