@@ -387,6 +387,19 @@ def sorted_rows(x: Any) -> Any:
     return (*torch.topk(x, 3), *torch.sort(x, 0), *torch.kthvalue(x, 7), *torch.nanmedian(x, 0))
 
 
+@program(numbers((1, 1, 96), (40, 96), (40, 96), (40,), dtype=torch.bfloat16))
+def gated_row(x: Any, w: Any, v: Any, bias: Any) -> Any:
+    """Products of one row are sums."""
+    return functional.silu(functional.linear(x, w, bias)) * functional.linear(x, v)
+
+
+@program(numbers((512, 1024), (1025, 1024), dtype=torch.bfloat16), long=True)
+def uneven_logits(x: Any, w: Any) -> Any:
+    """Rows of the result, and of its gradient, begin at no aligned addresses."""
+    logits = functional.linear(x * 0.1, w)
+    return logits, (logits.float() * torch.arange(1025, device=x.device).cos()).mean()
+
+
 DIFFERENTIABLE = [
     name
     for name in PROGRAMS

@@ -30,6 +30,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from fusewright.ir.dtype import DType
 from fusewright.ir.index import Index, integer
 from fusewright.ir.program import (
     Body,
@@ -63,7 +64,9 @@ from fusewright.schedule.products import (
 )
 
 SHORTEST_ROW = 128
-"""Elements of a row that is given room at least, which is a sixteenth of it then."""
+"""Elements of a row at least, of whose memory the room behind is a twentieth at most then, and of
+whose sums the rest.
+"""
 
 
 @record
@@ -252,6 +255,9 @@ def _layout(name: str, layout: Layout, paddings: Mapping[str, Padding]) -> Layou
 
 # The rest of the depth ----------------------------------------------------------------------------
 
+RESTS: Final = frozenset({DType.BF16})
+"""The types of results that the rest alone cannot be too large for while the whole is not."""
+
 WITH_SUMMAND: Final[Mapping[str, tuple[str, str]]] = {
     "aten.mm.default": ("aten.addmm.default", "aten.addmm.out"),
     "aten.bmm.default": ("aten.baddbmm.default", "aten.baddbmm.out"),
@@ -273,7 +279,9 @@ def _without_rest(statement: Statement, analysis: Analysis) -> tuple[Statement, 
     whole = depth - depth % aligned_elements(output.layout)
     matrices = call.left, call.right
     along = call.left.layout.stride[-1] == 1 or call.right.layout.stride[-2] == 1
-    if whole in (0, depth) or not along or statement.operator not in WITH_SUMMAND:
+    if whole == depth or whole < SHORTEST_ROW or output.layout.dtype not in RESTS:
+        return ()
+    if not along or statement.operator not in WITH_SUMMAND:
         return ()
     if not all(matrix.has_aligned_rows for matrix in matrices):
         return ()
