@@ -65,6 +65,10 @@ LARGE_PRODUCT: Final = 1 << 29
 """
 
 
+LEAST_ROWS: Final = 64
+"""Rows of a result from which on it is more work to multiply than to read the weight."""
+
+
 def is_sum_by_rule(product: ProductSizes) -> bool:
     """Whether a product is a sum like any other where nothing is tuned: it is of one row of a half
     type, and each row of the other operand lies in one piece, so that it takes as long as memory
@@ -84,13 +88,14 @@ def is_large_half(product: ProductSizes) -> bool:
 def multiplies_by_rule(product: ProductSizes) -> bool:
     """Whether kernels compute a product where nothing is tuned: sums of one row, and those whose
     result has rows that are not aligned, though those of the operands are. On an H200, the logits
-    of GPT-2, [2048, 768] by [768, 50257], take the library 1681 us, and 330 by a kernel; with 7
+    of GPT-2, [2048, 768] by [768, 50257], take the library 1681 us, and 341 by a kernel; with 7
     columns more, they take the library 226, and copies of weight and result 290.
     """
     if is_sum_by_rule(product):
         return True
-    is_even_otherwise = product.lies_along_depth and product.has_aligned_operands
-    return product.is_uneven and is_even_otherwise and is_large_half(product)
+    if not product.is_uneven or product.rows < LEAST_ROWS or not is_large_half(product):
+        return False
+    return product.lies_along_depth and product.has_aligned_operands
 
 
 def form_by_rule(product: ProductSizes) -> ProductForm:
@@ -117,9 +122,13 @@ ProductTile = tuple[int, int, int, int, int]
 """Rows, columns, depth, warps, stages."""
 
 RULED_TILES: Final[tuple[ProductTile, ...]] = (
-    *((128, 256, 64, 8, 3), (128, 128, 64, 4, 3), (64, 128, 64, 4, 4), (64, 64, 64, 4, 4)),
+    (128, 128, 32, 4, 4),
+    (64, 128, 32, 4, 4),
+    (64, 64, 32, 4, 4),
 )
-"""Tiles of half types among which a rule chooses, the largest first."""
+"""Tiles of half types among which a rule chooses, the largest first: of 64 KiB of shared memory at
+most, which any GPU has.
+"""
 
 HALF_TILES: Final[tuple[ProductTile, ...]] = (
     *((128, 128, 32, 4, 4), (128, 256, 64, 8, 3), (128, 128, 64, 8, 3), (128, 64, 64, 4, 4)),
@@ -178,14 +187,14 @@ def _tile_by_rule(product: MatrixProduct) -> ProductTile:
     """The largest of some tiles of half types of which a product has enough to keep the GPU busy,
     or else the smallest.
     """
-    sides = [extent_hint(symbol) for symbol in (*product.batches, product.columns)]
-    *batches, columns = sides
+    batches = prod(map(extent_hint, product.batches))
+    columns = extent_hint(product.columns)
     rows = 1 if product.rows is None else extent_hint(product.rows)
-    for tile in RULED_TILES:
-        programs = prod(batches) * -(-rows // tile[0]) * -(-columns // tile[1])
-        if programs >= BUSY_PROGRAMS:
-            return tile
-    return RULED_TILES[-1]
+
+    def programs(tile: ProductTile) -> int:
+        return batches * -(-rows // tile[0]) * -(-columns // tile[1])
+
+    return next((t for t in RULED_TILES if programs(t) >= BUSY_PROGRAMS), RULED_TILES[-1])
 
 
 def _block(symbol: LoopSymbol | None, wanted: int) -> int:
