@@ -176,7 +176,8 @@ def _generate(
         kernels = with_batches(kernels, schedule, lines)
         lines = with_blocks(lines, inner.flows)
         least_bytes = peak_bytes(lines, program.hints)
-        lines = instrument(plan_memory(lines, program.hints), context.options)
+        lines = plan_memory(lines, program.hints, program.released_inputs)
+        lines = instrument(lines, context.options)
         order = calling_order(graph.placeholders, program)
 
     hints = {name: hint for block in inner.blocks for name, hint in block.hints.items()}

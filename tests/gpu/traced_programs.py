@@ -76,7 +76,7 @@ def module_of(program: Program) -> tuple[Schedule, KernelSet, tuple[Line, ...]]:
     lines = generate_lines(scheduled, kernels.definitions, kernels.launches)
     lines = batch_launches(lines, Batcher(), program.hints, program.released_inputs)
     kernels = with_batches(kernels, scheduled, lines)
-    lines = plan_memory(lines, program.hints)
+    lines = plan_memory(lines, program.hints, program.released_inputs)
     verify_lines(lines)
     module = emit_module(program.name, lines)
     compile(module.text, program.name, "exec")

@@ -27,6 +27,7 @@ from fusewright.ir.lines import (
     CallUserTriton,
     Conditional,
     DefineChoice,
+    EnsureLayout,
     Free,
     FreeIfNotReused,
     Line,
@@ -51,23 +52,28 @@ ARENA_BYTES: Final = 4096
 small buffers share that are rounded up to be aligned."""
 
 
-def plan_memory(lines: Sequence[Line], hints: Mapping[str, int | float]) -> tuple[Line, ...]:
+def plan_memory(
+    lines: Sequence[Line],
+    hints: Mapping[str, int | float],
+    released: frozenset[str] = frozenset(),
+) -> tuple[Line, ...]:
     """Give each allocation the memory of a dead buffer of the same type, device and span, where
     there is one that can wait for it: at no time, for sizes as in `hints`, may more memory be held
-    than the most that buffers yet to be used take.
+    than the most that buffers yet to be used take, with inputs that go when nobody reads them any
+    more (`released`) and results of library calls.
 
     Only memory that the wrapper allocated itself is given away: graph inputs, constants and results
     of library calls are dropped, and outputs have no last use. On the CPU it waits for whoever has
     use for it, since new memory has to be mapped. On a GPU, where torch keeps what is freed, it
     waits until something else is asked for, which may have that size, or take its place.
     """
-    held = _held_bytes(lines, hints)
+    held = _held_bytes(lines, hints, released)
     most = max(held, default=0)
     lines = with_arena(lines, held, most + ARENA_BYTES)
     result: list[Line | None] = list(lines)
     pool: Pool = {}
     allocated: set[str] = set()
-    held = _held_bytes(lines, hints)
+    held = _held_bytes(lines, hints, released)
     for position, line in enumerate(lines):
         match line:
             case Allocate(buffer=buffer):
@@ -118,20 +124,32 @@ def _key(line: Allocate | FreeIfNotReused) -> PoolKey:
     return layout.dtype, layout.device, line.buffer.layout.span
 
 
-def _bytes(line: Allocate | Arena | Reuse, hints: Mapping[str, int | float]) -> int:
+def _bytes(
+    line: Allocate | Arena | EnsureLayout | Reuse | TakeInput, hints: Mapping[str, int | float]
+) -> int:
     return line.buffer.layout.span.evaluate(hints) * line.buffer.layout.dtype.bytes
 
 
-def peak_bytes(lines: Sequence[Line], hints: Mapping[str, int | float]) -> int:
+def peak_bytes(
+    lines: Sequence[Line],
+    hints: Mapping[str, int | float],
+    released: frozenset[str] | None = None,
+) -> int:
     """The most bytes that planned buffers hold at one time, for the given sizes. Of lines ahead of
     the memory pass: the most that buffers yet to be used take, less than which no plan needs.
+    `released`: as for `plan_memory`, where what others allocated counts, too.
     """
-    return max(_held_bytes(lines, hints), default=0)
+    return max(_held_bytes(lines, hints, released), default=0)
 
 
-def _held_bytes(lines: Sequence[Line], hints: Mapping[str, int | float]) -> list[int]:
+def _held_bytes(
+    lines: Sequence[Line],
+    hints: Mapping[str, int | float],
+    released: frozenset[str] | None = None,
+) -> list[int]:
     """The bytes that buffers hold behind each line; while a choice runs, those of the alternative
-    that takes most, too.
+    that takes most, too. With `released`: those of inputs that are released, and of results of
+    library calls whose layout is ensured, among them.
     """
     choices = choices_in(lines)
     alive: dict[str, int] = {}
@@ -147,6 +165,12 @@ def _held_bytes(lines: Sequence[Line], hints: Mapping[str, int | float]) -> list
                     alive[source] = _bytes(line, hints)
                     total += alive[source]
                 alive[buffer.name] = alive.pop(source)
+            case TakeInput(buffer=buffer) if released and buffer.name in released:
+                alive[buffer.name] = _bytes(line, hints)
+                total += alive[buffer.name]
+            case EnsureLayout(buffer=buffer) if released is not None and buffer.name not in alive:
+                alive[buffer.name] = _bytes(line, hints)
+                total += alive[buffer.name]
             case TakeInput(buffer=buffer) | Place(buffer=buffer):
                 alive[buffer.name] = 0  # The caller holds it, or the arena.
             case Free(name=name) | FreeIfNotReused(buffer=Buffer(name=name)):
