@@ -248,3 +248,40 @@ def test_normalising_by_fixed_statistics_is_computed_again() -> None:
     (given,) = torch.autograd.grad(run(list(inputs)).sum(), inputs[:1])
     (wanted,) = torch.autograd.grad(program(*inputs).sum(), inputs[:1])
     torch.testing.assert_close(given, wanted)
+
+
+# -- what is at hand ------------------------------------------------------------------------------
+
+
+def normalized(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return F.batch_norm(x, None, None, w, b, training=True)
+
+
+def of_itself(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return normalized(x, w, b).relu()
+
+
+def of_a_convolution(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return F.conv2d(normalized(x, w, b).relu(), x[:1] * 0.01)
+
+
+def of_another(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return (normalized(x, w, b) + x.cumsum(0)).relu()
+
+
+@pytest.mark.parametrize(
+    ("program", "reads_again"),
+    [(of_itself, True), (of_a_convolution, True), (of_another, False)],
+)
+def test_a_cheap_operand_is_computed_where_its_own_are_read(
+    program: Any, reads_again: bool
+) -> None:
+    """The gradient of a batch norm reads its input, of which the sign behind it is made; not where
+    something else is in it. A library call reads the operand from memory all the same.
+    """
+    inputs = leaf(4, 16, 64, 64), leaf(16), leaf(16)
+    partition = min_cut_rematerialization_partition(joint_of(program, *inputs))
+    check_gradients(program, partition, *inputs)
+    assert ("relu" in operators(partition.backward.graph)) == reads_again
+    saved = [node.name for node in partition.backward.graph.find_nodes(op="placeholder")]
+    assert ("relu" in saved) == (program is not of_itself)

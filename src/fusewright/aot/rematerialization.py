@@ -25,6 +25,7 @@ import torch
 from torch import fx
 
 from fusewright import torch_compat
+from fusewright.aot.at_hand import compute_what_is_at_hand
 from fusewright.aot.dead_code import has_effect
 from fusewright.aot.eager_calls import EagerCall
 from fusewright.aot.functionalize import view_source
@@ -119,6 +120,8 @@ class _Chooser:
     def __init__(self, joint: JointGraph) -> None:
         self.joint = joint
         self.halves: Halves = find_halves(joint)
+        if compute_what_is_at_hand(joint, self.halves, is_fused):
+            self.halves = find_halves(joint)
         available = {**self.halves.forward, **self.halves.early}
         ordered = [node for node in joint.graph.nodes if node in available]
         self.positions = {node: index for index, node in enumerate(ordered)}

@@ -40,8 +40,8 @@ loads what they share once (the last kernel of a batch norm's backward: 95 us, a
 """
 
 READ_ONLY: Final = 64
-"""Elements of a thread where rows are held and nothing is stored along them, half as many where it
-loads several: of rows of 2,048 a warp has one, which it reduces without waiting for others (argmax:
+"""Elements of a thread where rows are held and nothing is stored along them, half as many for each
+further load: of rows of 2,048 a warp has one, which it reduces without waiting for others (argmax:
 39 us, and 52 with four warps).
 """
 
@@ -82,7 +82,7 @@ def elements_a_thread(group: Group, tiling: Tiling) -> int:
         return max(usual, tiling.elements // THREADS_OF_VECTOR)
     if tiling.persistent and not any(_stores_rows(stage, group) for stage in group.stages):
         loads = {load for stage in group.stages for load in _row_loads(stage, group)}
-        return max(usual, READ_ONLY if len(loads) < 2 else READ_ONLY // 2)
+        return max(usual, READ_ONLY >> max(0, len(loads) - 1))
     return usual
 
 
