@@ -193,6 +193,14 @@ def saving(x: torch.Tensor, weight: torch.Tensor) -> tuple[torch.Tensor, torch.T
     return (x * weight).sum(), x * 3
 
 
+def saving_all_of_a_result(
+    x: torch.Tensor, weight: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """A part of what is kept for backward, and that."""
+    kept = x * weight
+    return kept[1:], kept
+
+
 def test_what_backward_needs_is_not_overwritten_while_it_is_held(world: World) -> None:
     call, weight = world.replayer(saving, kept_from=1), torch.randn(3)
     steps = []
@@ -214,6 +222,25 @@ def test_what_backward_needs_is_not_overwritten_while_it_is_held(world: World) -
     assert call.replays == 4
 
 
+def test_kept_views_of_inputs(world: World) -> None:
+    """One in place is not the recording's; one that moves is overwritten by the next call's."""
+    weight = torch.randn(3)
+    call = world.replayer(lambda x, weight: (x * weight, weight[1:], x[1:]), kept_from=1)
+    others = []
+    for _ in range(4):
+        x = torch.randn(3)
+        others.append(weight[:2])  # more and more hold its memory
+        *_, kept = call([x, weight])
+        torch.testing.assert_close(kept, x[1:])
+        del kept
+    assert call.replays == 3
+    x = torch.randn(3)
+    _, _, kept = call([x, weight])
+    call([torch.randn(3), weight])
+    torch.testing.assert_close(kept, x[1:])
+    assert call.replays == 4
+
+
 def test_an_earlier_recording_does_not_run_over_what_a_later_one_handed_out(world: World) -> None:
     first, second = world.replayer(product), world.replayer(saving, kept_from=1)
     weight = torch.randn(3)
@@ -230,8 +257,11 @@ def test_an_earlier_recording_does_not_run_over_what_a_later_one_handed_out(worl
     assert second.replays == 2
 
 
-def test_what_a_dropped_recording_handed_out_still_counts(world: World) -> None:
-    first, second = world.replayer(product), world.replayer(saving, kept_from=1)
+@pytest.mark.parametrize("function", [saving, saving_all_of_a_result])
+def test_what_a_dropped_recording_handed_out_still_counts(
+    world: World, function: Callable[..., Any]
+) -> None:
+    first, second = world.replayer(product), world.replayer(function, kept_from=1)
     weight = torch.randn(3)
     for _ in range(2):
         first([weight, torch.randn(3)])

@@ -300,6 +300,40 @@ def with_ahead(world: World, functions: list[Callable[[], object]]) -> Replayer:
     return call
 
 
+class Littering(Scaled):
+    """When it is recorded, it leaves garbage in a circle that holds its result."""
+
+    def __init__(self, hold: Callable[[torch.Tensor], Any]) -> None:
+        super().__init__()
+        self.hold = hold
+
+    def run_into(self, inputs: list[Any], memory: list[Any]) -> tuple[torch.Tensor]:
+        outputs = super().run_into(inputs, memory)
+        circle: list[Any] = [self.hold(outputs[0])]
+        if len(self.storages) == 2:
+            circle.append(circle)
+        return outputs
+
+
+@pytest.mark.parametrize("hold", [torch.Tensor.detach, torch.Tensor.untyped_storage])
+def test_garbage_that_holds_a_result_is_not_taken_for_the_recording(
+    world: World, hold: Callable[[torch.Tensor], Any]
+) -> None:
+    call = Replayer(Littering(hold), ReplayFacts(), lambda: world.pool)
+    x, y = torch.randn(2, 3)
+    gc.disable()
+    try:
+        for _ in range(2):
+            call([torch.randn(3)])
+        held = hold(call([x])[0])
+    finally:
+        gc.enable()
+    gc.collect()
+    call([y])
+    storage = held.untyped_storage() if isinstance(held, torch.Tensor) else held
+    torch.testing.assert_close(torch.empty(0).set_(storage, 0, (5, 3), (3, 1)), scaled(x))
+
+
 def test_a_replay_that_fails_holds_nothing(world: World) -> None:
     functions: list[Callable[[], object]] = []
     call, x = with_ahead(world, functions), torch.randn(3)

@@ -254,13 +254,15 @@ class _Recorded:
         self,
         call: Call,
         inputs: list[Any],
+        static: StaticInputs,
         memory: ResultMemory | None,
         facts: ReplayFacts,
         device: Device,
     ) -> None:
-        """`inputs`: the static ones. `call` writes results to `memory`, which are handed out."""
+        """`call` writes results to `memory`, which are handed out."""
         self._device = device
         self._memory = memory
+        inputs = static.instead_of(inputs)
         numbers = {id(tensor): n for n, tensor in enumerate(inputs) if tensor is not None}
         self._recording, outputs = device.record(call, list(inputs))
         self._outputs = list(outputs)
@@ -269,17 +271,21 @@ class _Recorded:
             for place, output in enumerate(outputs)
             if isinstance(output, torch.Tensor) and id(output) in numbers
         }
-        self._sort_outputs(facts)
-        self._kept.settle()
+        fixed = [tensor for n, tensor in enumerate(inputs) if n not in static.moving]
+        self._sort_outputs(facts, _storages_of(fixed))
         self._may_be_held = False
         self.is_dropped = False
         """Whether it is not replayed any more."""
 
+        own = [output for output in self._outputs if isinstance(output, torch.Tensor)]
+        self._kept.settle((*own, *static.own_tensors()))
         if memory is not None:
-            memory.settle()
+            memory.settle(own)
 
-    def _sort_outputs(self, facts: ReplayFacts) -> None:
-        """Tell what is copied out, and what is handed out as it lies."""
+    def _sort_outputs(self, facts: ReplayFacts, fixed: set[int]) -> None:
+        """Tell what is copied out, and what is handed out as it lies; `fixed`: storages of inputs
+        that are used in place, of which no replay makes anything else.
+        """
         copied: list[tuple[int, TensorSpan]] = []
         self._places: list[tuple[int, int]] = []
         """Of what is handed out, with numbers of the tensors."""
@@ -298,7 +304,7 @@ class _Recorded:
                 self._places.append((place, number))
             else:
                 copied.append((place, TensorSpan.of(output)))
-            if is_kept and place >= facts.passing:
+            if is_kept and place >= facts.passing and not _storages_of([output]) <= fixed:
                 kept.append(output)
         self._copied = copied
         self._results = Copies([span.whole(self._outputs[place]) for place, span in copied])
@@ -327,8 +333,9 @@ class _Recorded:
         """Let go of all that only a replay needs: there will be none."""
         self.is_dropped = True
         self._memory = None
-        self._outputs, self._tensors = [], ()
-        self._results = Copies([])
+        if not self.is_held():  # Else the count of those who hold something includes these.
+            self._outputs, self._tensors = [], ()
+            self._results = Copies([])
 
     def replay(self, static: StaticInputs, inputs: list[Any]) -> tuple[Any, ...]:
         """Run the recording on `inputs`, which are where they were."""
@@ -619,12 +626,11 @@ class Replayer:
     ) -> _Recorded:
         """A recording, whose results lie in memory of its own if `results` says how that looks."""
         static.copy_in(inputs)
-        given, device = static.instead_of(inputs), pool.device
         if not results:
-            return _Recorded(self._call, given, None, self._facts, device)
+            return _Recorded(self._call, inputs, static, None, self._facts, pool.device)
         memory = ResultMemory(results)
         call = self._writing_to(list(memory.tensors))
-        return _Recorded(call, given, memory, self._facts, device)
+        return _Recorded(call, inputs, static, memory, self._facts, pool.device)
 
     def _unrecorded_for(self, error: Exception, inputs: list[Any]) -> tuple[Any, ...]:
         """A call that could not be recorded; no other is."""
@@ -637,6 +643,11 @@ class Replayer:
         for kind in list(self._recorded):
             self._drop(kind)
         warn(f"a graph is no longer replayed as a CUDA graph, and runs as it was compiled: {why}")
+
+
+def _storages_of(values: Iterable[Any]) -> set[int]:
+    """The addresses of the storages of those values that are tensors."""
+    return {one.untyped_storage()._cdata for one in values if isinstance(one, torch.Tensor)}
 
 
 def _holds_memory(tensor: torch.Tensor) -> bool:

@@ -13,7 +13,9 @@ somebody still does:
 
 from __future__ import annotations
 
+import functools
 from array import array
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -117,6 +119,10 @@ class StaticInputs:
             addresses[number] = 0
         self._addresses = addresses.tobytes()
 
+    def own_tensors(self) -> tuple[torch.Tensor, ...]:
+        """All tensors in the memory of inputs that move."""
+        return (*self._tensors, *self._memory.static)
+
     def instead_of(self, inputs: Sequence[Any]) -> list[Any]:
         """The inputs that a recording is made on."""
         static = list(inputs)
@@ -184,13 +190,23 @@ class SharedMemory:
         self._storages = tuple([tensor.untyped_storage() for tensor in self.tensors])
         self._known = b""
 
-    def settle(self) -> None:
-        """Take it that those who hold the memory now do so as long as it is free."""
+    def settle(self, own: Sequence[torch.Tensor]) -> None:
+        """Take it that this memory is free where only its storage objects and the recording's `own`
+        tensors hold it: not all that do by now, as garbage does until it is collected.
+        """
+        tensors = (*self.tensors, *own)
+        bases = [tensor._base for tensor in tensors if tensor._base is not None]  # held by views
+        objects = {id(tensor): tensor for tensor in (*tensors, *bases)}
+        counts = Counter(tensor.untyped_storage()._cdata for tensor in objects.values())
         implementations = tuple([storage._cdata for storage in self._storages])
-        counts = torch_compat.cuda.storage_use_counts(self.tensors)
-        self._known = holders_of(self.tensors, self._storages, implementations)
-        if array("q", self._known)[2::4].tolist() != counts:
+        known = array("q", holders_of(self.tensors, self._storages, implementations))
+        if known[2::4].tolist() != torch_compat.cuda.storage_use_counts(self.tensors):
             raise NotImplementedError("this torch counts the holders of memory in another way")
+        for place, implementation in enumerate(implementations):
+            shares, references = _holders_beside()
+            known[4 * place + 2] = counts[implementation] + shares
+            known[4 * place + 3] = implementations.count(implementation) + references
+        self._known = known.tobytes()
 
     def use(self) -> int:
         """FREE, HELD or GONE."""
@@ -215,6 +231,17 @@ class ResultMemory(SharedMemory):
     def holds(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor lies in this memory."""
         return any(tensor.untyped_storage() is storage for storage in self._storages)
+
+
+@functools.cache
+def _holders_beside() -> tuple[int, int]:
+    """How many share memory beside tensors: its storage object does. And how many references that
+    has beside those from tuples.
+    """
+    tensor = torch.empty(1)
+    storages = (tensor.untyped_storage(),)
+    words = array("q", holders_of((tensor,), storages, (storages[0]._cdata,)))
+    return words[2] - 1, words[3] - 1
 
 
 def addresses_of(inputs: Sequence[Any]) -> array[int]:
