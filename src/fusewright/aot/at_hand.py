@@ -51,8 +51,9 @@ def compute_what_is_at_hand(
     joint: JointGraph, halves: Halves, is_fused: Callable[[fx.Node], bool]
 ) -> int:
     """Let calls of the backward half read a copy of their own of a cheap value of the forward half,
-    where kernels that they are part of read the one large tensor that it is made from. Changes the graph in place;
-    gives how many copies were made. `is_fused`: whether a kernel of others may compute a node.
+    where kernels that they are part of read the one large tensor that it is made from. Changes the
+    graph in place; gives how many copies were made. `is_fused`: whether a kernel of others may
+    compute a node.
     """
     fused = dict.fromkeys(filter(is_fused, halves.backward))
     copies: dict[fx.Node, fx.Node] = {}
