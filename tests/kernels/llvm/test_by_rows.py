@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from fusewright.ir.limits import held_lines
 from fusewright.kernels.llvm import plan
 from fusewright.schedule import fusion, split
 from tests.kernels.llvm.guard_pages import guarded, run_program
@@ -49,7 +50,15 @@ def test_small_ones(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
             (3, 17, torch.float32),
             (150, 170, torch.float32),
             (9, 300, torch.bfloat16),
+            (5, 2500, torch.float32),  # more than are gone through at once
         ):
             x = (torch.randn(rows, columns, generator=generator) * 4).to(dtype)
             run_program(reductions, x, target)
     assert sum(walked) >= 12
+
+
+def test_rows_a_power_of_two_apart_share_few_sets_of_a_cache() -> None:
+    assert held_lines(8192) == 128
+    assert held_lines(9216) == 1024
+    assert held_lines(2048 * 64) == 8
+    assert held_lines(100) > 1024

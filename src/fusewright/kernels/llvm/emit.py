@@ -25,6 +25,7 @@ from fusewright.ir.group import (
     Store,
 )
 from fusewright.ir.index import Index, LoopSymbol, SizeSymbol, Symbol, integer
+from fusewright.ir.limits import CACHE_LINE, WALKED_LANES
 from fusewright.ir.raising import early_checks
 from fusewright.kernels.analysis import Dependences, loaded_in, stage_values, stored_in
 from fusewright.kernels.llvm import indexing, memory
@@ -87,7 +88,7 @@ class GroupWriter:
         checks = early_checks(self.group)
         if checks is not None:
             check_early(scope, checks)
-        if plan.outer_lane is not None and not plan.points and not plan.by_rows:
+        if plan.outer_lane is not None and not plan.points:
             self._write_line(plan.outer_lane, begin, end)
             return
         is_point = len(plan.points) == 1 and plan.blocks == 1
@@ -102,7 +103,7 @@ class GroupWriter:
             else:
                 start, stop = self._block_range(plan.outer_lane, block)
                 if plan.by_rows:
-                    self._rows_of_lanes(plan.outer_lane, start, stop)
+                    self._rows_of_lanes(plan.outer_lane, start, stop, int(plan.block))
                 else:
                     self._outer_lanes(plan.outer_lane, start, stop)
 
@@ -111,7 +112,9 @@ class GroupWriter:
         return Register(b, f"%{name}", VectorType("i64"))
 
     def _write_line(self, lane: LoopSymbol, begin: Register, end: Register) -> None:
-        """One loop, cut into blocks: the blocks from begin to end are one run of elements."""
+        """One loop, cut into blocks: the blocks from begin to end are one run of elements, which is
+        gone through by rows in parts as wide as is good for that.
+        """
         b, scope = self.scope.b, self.scope
         if self.plan.blocks == 1:
             start, stop = scope.integer(0), indexing.scalar(scope, lane.extent)
@@ -119,7 +122,13 @@ class GroupWriter:
             size = indexing.scalar(scope, self.plan.block)
             start = begin * size
             stop = b.intrinsic("smin", end * size, indexing.scalar(scope, lane.extent))
-        self._outer_lanes(lane, start, stop)
+        if not self.plan.by_rows:
+            self._outer_lanes(lane, start, stop)
+            return
+        part = LoopSymbol("part", lane.extent)
+        with scope.loop((part,), start, stop, WALKED_LANES, runs=False) as first:
+            last = b.intrinsic("smin", first + WALKED_LANES, stop)
+            self._rows_of_lanes(lane, first, last, WALKED_LANES)
 
     def _decode(self, unit: Register) -> Register | None:
         """Set the point loops (and return the block number) of a unit, the last loop fastest."""
@@ -162,11 +171,11 @@ class GroupWriter:
 
         self.loops.lane_loop_in_parts(lane, start, stop, self.plan.wide, body)
 
-    def _rows_of_lanes(self, lane: LoopSymbol, start: Register, stop: Register) -> None:
-        """Stage after stage on all of these points of an outer loop, at each turn of its own
-        loops.
+    def _rows_of_lanes(self, lane: LoopSymbol, start: Register, stop: Register, most: int) -> None:
+        """Stage after stage on all of these points of an outer loop, at most so many, at each turn
+        of its own loops.
         """
-        size = -(-int(self.plan.block) // self.plan.wide) * self.plan.wide
+        size = -(-most // self.plan.wide) * self.plan.wide
         self.scope.block = LaneBlock(lane, start, stop, size)
         self.write_stages()
         self.scope.block = None
@@ -211,7 +220,7 @@ class GroupWriter:
                 dtype = self.dtypes[action.buffer]
                 place = indexing.address(scope, action.buffer, action.index, dtype)
                 stored = scope.lane_count * dtype.bytes
-                memory.prefetch(b, place, max(stored, memory.CACHE_LINE), stored, writes=True)
+                memory.prefetch(b, place, max(stored, CACHE_LINE), stored, writes=True)
 
     # -- stages -------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from typing import Final
 
 from fusewright.ir.dtype import DType
 from fusewright.ir.index import Index
+from fusewright.ir.limits import CACHE_LINE
 from fusewright.kernels.analysis import lane_offsets
 from fusewright.kernels.llvm import indexing
 from fusewright.kernels.llvm.builder import IRBuilder, Register, VectorType
@@ -27,9 +28,6 @@ BYTES_OF_AVX512: Final = 64
 
 LANES_OF_MASKS: Final = (8, 16, 32, 64)
 """Lanes of masks that have such a register to themselves."""
-
-CACHE_LINE: Final = 64
-"""Bytes that come from memory together."""
 
 STEPS_AHEAD: Final = 8
 """Turns of a loop by which memory is asked for before it is loaded. Sums of the columns of 1,024 x
@@ -87,14 +85,21 @@ def _load_run(
 
 def _prefetch_steps_ahead(scope: Scope, index: Index, pointer: Register, dtype: DType) -> None:
     """Ask for what a loop loads some turns later, where it goes down columns: each turn is in
-    another page, of which processors know nothing ahead.
+    another page, of which processors know nothing ahead. Where lanes of a whole row are gone
+    through in each turn, those of the next row are far enough ahead.
     """
-    turning = scope.levels[scope.depth].symbols & index.free()
-    if scope.lanes is None or scope.lanes.symbol in turning or len(turning) != 1:
+    if scope.lanes is None:
+        return
+    is_by_rows = scope.block is not None and scope.block.symbol is scope.lanes.symbol
+    turning = (
+        scope.turning(index, scope.depth - 1) if is_by_rows else scope.levels[scope.depth].symbols
+    )
+    turning = turning & index.free()
+    if len(turning) != 1 or scope.lanes.symbol in turning:
         return
     step = index.stride(*turning)
     if step is not None and step.is_constant and abs(int(step)) * dtype.bytes >= FAR_STEP:
-        ahead = STEPS_AHEAD * int(step) * dtype.bytes
+        ahead = (1 if is_by_rows else STEPS_AHEAD) * int(step) * dtype.bytes
         prefetch(scope.b, pointer, ahead, scope.lane_count * dtype.bytes)
 
 

@@ -21,7 +21,13 @@ from math import prod
 from fusewright.ir.dtype import DType
 from fusewright.ir.group import Accumulate, Group, Reduce, Store
 from fusewright.ir.index import Index, LoopSymbol, integer
-from fusewright.ir.limits import FEW_ROWS_OF_CPU, HELD_ROWS, WALKED_ELEMENTS, WALKED_LANES
+from fusewright.ir.limits import (
+    FEW_ROWS_OF_CPU,
+    HELD_ROWS,
+    WALKED_ELEMENTS,
+    WALKED_LANES,
+    held_lines,
+)
 from fusewright.kernels import analysis
 from fusewright.kernels.analysis import Dependences, Traits, extent_hint, points
 from fusewright.kernels.llvm.tiles import STRIP, Squares, choose_tile, squares_of, strips
@@ -266,7 +272,9 @@ def walks_rows(group: Group, traits: list[Traits], outer: LoopSymbol) -> bool:
     rows = max((points(stage) for stage in group.stages), default=0)
     if rows * prod(extent_hint(symbol) for symbol in group.outer) < WALKED_ELEMENTS:
         return False
-    if not looping or not looping[0].reduces or (len(looping) > 1 and rows <= HELD_ROWS):
+    if not looping or not looping[0].reduces:
+        return False
+    if len(looping) > 1 and rows <= min(HELD_ROWS, _held_rows(group, traits, outer)):
         return False
     if any(local.size or local.dtype is DType.BOOL for local in group.locals):
         return False
@@ -279,6 +287,20 @@ def walks_rows(group: Group, traits: list[Traits], outer: LoopSymbol) -> bool:
         for t in looping
         for access in t.accesses
     )
+
+
+def _held_rows(group: Group, traits: list[Traits], outer: LoopSymbol) -> int:
+    """How many rows pieces of which stay in a core's cache, by how far apart rows are."""
+    bytes_of = {buffer.name: buffer.layout.dtype.bytes for buffer in (*group.reads, *group.writes)}
+    held = HELD_ROWS
+    for t, stage in zip(traits, group.stages, strict=True):
+        for access in t.accesses:
+            steps = [access.index.stride(symbol) for symbol in stage.inner]
+            known = [abs(int(step)) for step in steps if step is not None and step.is_constant]
+            if access.index.stride(outer) == 1 and any(known):
+                step = min(filter(None, known))
+                held = min(held, held_lines(step * bytes_of.get(access.buffer, 1)))
+    return held
 
 
 def _walked_block(outer: LoopSymbol, loops: tuple[LoopSymbol, ...], wide: int) -> Index:

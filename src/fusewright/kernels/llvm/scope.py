@@ -167,6 +167,15 @@ class Scope:
                 return level
         return 0
 
+    def turning(self, index: Index, level: int) -> frozenset[Symbol]:
+        """The variables of the innermost loop around, at `level` or further out, that `index`
+        changes in; none where there is no such loop.
+        """
+        for number in range(level, -1, -1):
+            if found := self.levels[number].symbols & index.free():
+                return frozenset(found)
+        return frozenset()
+
     def recall(self, key: object) -> Register | None:
         """The result kept under `key` at the level being written, or further out."""
         for level in range(self.depth, -1, -1):
