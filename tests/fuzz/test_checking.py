@@ -188,6 +188,17 @@ def test_what_is_left_of_a_sum_that_cancels_may_be_nothing() -> None:
     assert found(program(plain), lambda f, x: (f(x)[0] - 1,)) == {"wrong_value"}
 
 
+def test_products_overflow_in_some_order() -> None:
+    """Three of these factors overflow and the last is next to 0: their product may be anything,
+    that of the first two may not.
+    """
+    far = program("x0.fill_(9e18)\nx0[3] = 1e-45\nreturn (x0.cumprod(0),)")
+    for first, kinds in ((3, set()), (1, {"wrong_value"})):
+        rows = torch.arange(4)[:, None] >= first
+        fault: Fault = lambda f, x, rows=rows: (torch.where(rows, torch.nan, f(x)[0]),)  # noqa: E731
+        assert found(far, fault) == kinds
+
+
 def test_logarithms_are_judged_by_what_they_are_added_to() -> None:
     """Where their sum is 0, nothing is left of the digits of either."""
     ones = "x0.fill_(-1)\nreturn (torch.logaddexp2(x0, x0),)"

@@ -113,11 +113,11 @@ def windows(
     padding: Sequence[int],
     stride: Sequence[int],
 ) -> Geometry | None:
-    """im2col of an image or a batch: on the CPU contiguous, where torch's own rule leaves a view
-    of transposed memory if there is one window in a row or column.
+    """im2col of an image or a batch: contiguous on the CPU and a GPU, where torch's own rule leaves
+    a view of transposed memory if there is one window in a row or column.
     """
     parameters = (kernel, dilation, padding, stride)
-    if x.device.type != "cpu" or x.dim() not in (3, 4) or x.numel() == 0:
+    if x.device.type not in ("cpu", "cuda") or x.dim() not in (3, 4) or x.numel() == 0:
         return None
     if any(len(values) != 2 for values in parameters) or min(*kernel, *dilation, *stride) < 1:
         return None

@@ -48,6 +48,9 @@ SQUARES: Final = frozenset(
 )
 """Sums of products, and products: as `SUMS`."""
 
+PRODUCTS: Final = frozenset(str.split("prod cumprod"))
+"""Products of many numbers, of which some may overflow together and others underflow."""
+
 ABSOLUTE: Final = frozenset(str.split("linspace _fft_c2c _fft_r2c _fft_c2r logsumexp"))
 """Operators whose error is one of the largest element of the result."""
 
@@ -135,6 +138,7 @@ class _Noise(TorchDispatchMode):
         self._size = size
         self._seed = seed
         self._largest = torch.finfo(narrowest).max
+        self._least = torch.finfo(narrowest).smallest_normal
         self._generator = torch.Generator().manual_seed(seed)
 
     def __torch_dispatch__(
@@ -146,9 +150,8 @@ class _Noise(TorchDispatchMode):
         name = function.overloadpacket.__name__
         args = self._arguments(name, args, kwargs or {})
         result = function(*args, **(kwargs or {}))
-        if name in SUMS and self._cancels and args[0].is_floating_point():
-            of_sizes = function(args[0].abs(), *args[1:], **(kwargs or {}))
-            result = torch.where(result.abs() <= self._size * of_sizes, 0.0, result)
+        if self._cancels and name in SUMS | PRODUCTS and args[0].is_floating_point():
+            result = self._in_another_order(name, result, function, args, kwargs or {})
         if name in UNLIKE_AT_NAN:
             return self._with_any_at_nan(result, args)
         if name in ABSOLUTE:
@@ -263,6 +266,25 @@ class _Noise(TorchDispatchMode):
                 value.abs().nan_to_num(0.0, 0.0, 0.0).max() * scale.abs().nan_to_num(0.0).max()
             )
             result.copy_(torch.where(result.abs() <= self._size * largest, 0.0, result))
+
+    def _in_another_order(
+        self,
+        name: str,
+        result: torch.Tensor,
+        function: Any,
+        args: Sequence[Any],
+        kwargs: dict[str, Any],
+    ) -> torch.Tensor:
+        """A sum that is 0 where it cancels; a product that is NaN where some of its factors
+        overflow, and others underflow.
+        """
+        sizes = args[0].abs()
+        if name in SUMS:
+            cancels = result.abs() <= self._size * function(sizes, *args[1:], **kwargs)
+            return torch.where(cancels, 0.0, result)
+        large = function(sizes.clamp(min=1.0), *args[1:], **kwargs) > self._largest
+        small = function(sizes.clamp(max=1.0), *args[1:], **kwargs) < self._least
+        return torch.where(large & small, math.nan, result)
 
     def _shifted(self, value: torch.Tensor) -> torch.Tensor:
         """`value` with noise of the size of its largest finite element on each."""

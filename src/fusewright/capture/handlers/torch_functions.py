@@ -322,12 +322,13 @@ def interpolate(machine: Machine, /, input: Value, *arguments: Value, **keywords
 
 @handles(torch.nn.functional.one_hot)
 def one_hot(machine: Machine, tensor: Value, num_classes: Value = NONE) -> Any:
-    """`one_hot` with the check that each class is one of so many, which torch's kernel makes on the
-    CPU. The result is row-major; torch's own way on fakes takes over the layout of the classes.
+    """`one_hot` with the check that each class is one of so many, which torch's kernels make: on a
+    GPU while they run. The result is row-major; torch's own way on fakes takes over the layout of
+    the classes.
     """
     if not isinstance(tensor, TensorValue) or not isinstance(num_classes, ConstantValue):
         return DECLINED
-    if tensor.fake.device.type != "cpu" or tensor.fake.dtype is not torch.int64:
+    if tensor.fake.device.type not in ("cpu", "cuda") or tensor.fake.dtype is not torch.int64:
         return DECLINED
     if isinstance(num_classes, SymbolicValue):  # its number stays open
         is_count = num_classes.python_type() is int
