@@ -69,6 +69,11 @@ PROGRAMS: dict[str, tuple[Function, list[torch.Tensor], str]] = {
         [torch.empty(5, 5), torch.empty(5, dtype=torch.bool), torch.empty(5)],
         "extern aten._to_copy.default(arg0, dtype=dtype.bool, layout=layout.strided, device=",
     ),
+    "windows of one column": (
+        lambda x: functional.unfold(x, (1, 2)),
+        [torch.empty(8, 1, 2, 2)],
+        "f32[8, 2, 2] on cuda:0",
+    ),
     "the first of each row": (
         lambda x: torch.topk(x, 2),
         [torch.empty(3, 32, dtype=HALF)],
