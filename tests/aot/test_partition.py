@@ -250,6 +250,22 @@ def test_normalising_by_fixed_statistics_is_computed_again() -> None:
     torch.testing.assert_close(given, wanted)
 
 
+def test_what_is_in_memory_anyway_is_saved_with_two_numbers_a_row() -> None:
+    """In place of a value of the same size that is written for backward alone."""
+
+    def program(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        y = x @ w
+        shifted = y - y.detach().amax(-1, keepdim=True)
+        return (shifted - shifted.exp().sum(-1, keepdim=True).log()).square().sum()
+
+    inputs = (leaf(64, 8), leaf(8, 128))
+    partition = min_cut_rematerialization_partition(joint_of(program, *inputs))
+    check_gradients(program, partition, *inputs)
+    assert partition.saved_bytes == 8 * (64 * 128 + 2 * 64)
+    saved = [node.name for node in partition.backward.graph.find_nodes(op="placeholder")]
+    assert "mm" in saved
+
+
 # -- what is at hand ------------------------------------------------------------------------------
 
 

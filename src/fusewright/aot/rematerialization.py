@@ -264,7 +264,16 @@ class _Chooser:
             return RELUCTANCE * byte_count(value) + 1
         if node.op == "placeholder" and node not in self.written:
             return min(byte_count(value), 1)
-        return byte_count(value)
+        size = byte_count(value)
+        return size - size // PREFERENCE if self._is_of_library(node) else size
+
+    def _is_of_library(self, node: fx.Node) -> bool:
+        """Whether a library call gives a node, which is in memory anyway: another that is saved in
+        its place has to be written.
+        """
+        return isinstance(node.target, OpOverload) and (
+            facts(node.target).kind is OperatorKind.LIBRARY
+        )
 
     def _saved(self, allowed: Allowed) -> list[fx.Node]:
         """The values on the cheapest cut."""
@@ -284,6 +293,11 @@ class _Chooser:
         near = network.source_side(source, sink)
         return [node for node in self.needed if entries[node] in near and exits[node] not in near]
 
+
+PREFERENCE = 32
+"""One in so many bytes of a library call's result: what may be saved beside it, such as two numbers
+a row, rather than something of its size that is written for backward alone.
+"""
 
 RELUCTANCE = 4
 """The number of bytes that are rather saved than one of an input that eager does not save."""

@@ -14,6 +14,7 @@ from fusewright.formulas.helpers import (
     rounded,
     row,
     share_of,
+    sum_over,
     widened,
 )
 from fusewright.formulas.table import formula
@@ -197,6 +198,24 @@ def soft_margin_loss_backward(
     slope = aten.mul.Tensor(aten.mul.Tensor(negative, _mean_factor(reduction, x)), power)
     slope = aten.div.Tensor(slope, aten.add.Scalar(power, 1))
     return aten.mul.Tensor(slope, gradient)
+
+
+@formula(aten._log_softmax.default)
+def log_softmax(x: Tensor, dim: int, half_to_float: bool) -> Tensor:
+    """From `x`, which is in memory anyway, and two numbers a row backward makes it again, so that
+    nobody writes it: of a language model's logits it is as large as these, and twice as large in
+    float32, as autocast has it. A CPU has a kernel for the whole operator.
+    """
+    if x.device.type == "cpu" or not is_computed(x) or x.dim() == 0 or not x.is_contiguous():
+        return NotImplemented
+    result = log_softmax_of(widened(x), dim)
+    return result if half_to_float else rounded(result, x)
+
+
+def log_softmax_of(x: Tensor, dim: int) -> Tensor:
+    """(x - max) - log(sum of exp(x - max))."""
+    shifted = aten.sub.Tensor(x, aten.amax.default(x, [dim], True))
+    return aten.sub.Tensor(shifted, aten.log.default(sum_over(aten.exp.default(shifted), [dim])))
 
 
 @formula(aten.nll_loss_forward.default)
