@@ -27,7 +27,7 @@ from fusewright.ir.chunks import Chunks, loop_to_cut, near_count
 from fusewright.ir.contiguity import rows_lie_across
 from fusewright.ir.index import Index, LoopSymbol, extent, integer, product
 from fusewright.ir.limits import HELD_ROWS, WALKED_ELEMENTS, WALKED_LANES, Limits
-from fusewright.ir.neutral import NEUTRAL_ELEMENTS
+from fusewright.ir.neutral import COMBINATIONS, NEUTRAL_ELEMENTS, neutral
 from fusewright.ir.program import (
     Buffer,
     ComputedBuffer,
@@ -83,7 +83,9 @@ def _split(
         return []
     narrow = _narrow_chunks(statement, statement.body, analysis)
     if narrow is not None:
-        first, total = _partial_and_total(statement, statement.body, narrow, analysis)
+        has_rest = _has_rest(statement, statement.body, narrow)
+        parts = _partial_and_rest if has_rest else _partial_and_total
+        first, total = parts(statement, statement.body, narrow, analysis)
         return [*(_split(first, analysis, rows, (total, *following)) or [first]), total]
     chunks = chunks_of(statement, statement.body, analysis, rows)
     chunks = chunks or _walked_chunks(statement, statement.body, following, analysis)
@@ -316,6 +318,37 @@ def _partial_and_total(
     value = analysis.load(partial, chunks.point(over.index, body.loops))
     second = Reduction(loops=body.loops, reduction_loops=(over,), kind=body.kind, value=value)
     return [first, ComputedBuffer(outputs=(output,), body=second)]
+
+
+def _has_rest(statement: ComputedBuffer, body: Reduction, chunks: Chunks) -> bool:
+    """Whether what chunks leave of their loop is known, and may be combined with their results."""
+    (output,) = statement.outputs
+    is_alone = body.reduction_loops == (chunks.cut,) and chunks.cut.extent.is_constant
+    return is_alone and not chunks.fit and output.layout.dtype is body.value.dtype
+
+
+def _partial_and_rest(
+    statement: ComputedBuffer, body: Reduction, chunks: Chunks, analysis: Analysis
+) -> list[ComputedBuffer]:
+    """The same of a loop that interleaved chunks do not divide: they are of as many turns as do,
+    and what is left, less than a turn of each, is combined with their results. So the loop over
+    them, which is long, has no condition.
+    """
+    (loop,) = body.reduction_loops
+    make = analysis.expressions
+    whole = int(loop.extent) // chunks.count * chunks.count
+    divided = LoopSymbol(loop.name, whole)
+    value = make.substitute(body.value, {loop: divided.index})
+    own = replace(body, reduction_loops=(divided,), value=value)
+    first, total = _partial_and_total(statement, own, replace(chunks, cut=divided), analysis)
+    assert isinstance(total.body, Reduction)
+    (over,) = total.body.reduction_loops
+    place = over.index + whole
+    inside = make.apply("lt", make.index(place), make.index(loop.extent))
+    left = make.substitute(body.value, {loop: place})
+    rest = make.masked(inside, left, neutral(body.kind, left.dtype))
+    combined = make.apply(COMBINATIONS[body.kind], total.body.value, rest)
+    return [first, replace(total, body=replace(total.body, value=combined))]
 
 
 def _partial_and_combined(
