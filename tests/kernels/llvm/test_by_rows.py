@@ -1,5 +1,5 @@
-"""Reductions of rows that lie across memory, which large ones walk over row by row: small ones made
-to, between guard pages and in garbage.
+"""Reductions of rows that lie across memory, and rows that are scattered, which large ones walk over
+row by row: small ones made to, between guard pages and in garbage.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ def reductions(x: Tensor) -> tuple[Tensor, ...]:
         wide - wide.mean(0),
         wide.softmax(0),
         x.expand(3, -1, -1).contiguous().float().mean(1) * 2,
+        torch.zeros(7, x.shape[1]).index_add(0, wide.argmin(1) % 7, wide),
     )
 
 
@@ -54,7 +55,7 @@ def test_small_ones(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
         ):
             x = (torch.randn(rows, columns, generator=generator) * 4).to(dtype)
             run_program(reductions, x, target)
-    assert sum(walked) >= 12
+    assert sum(walked) >= 44  # eleven of each
 
 
 def test_rows_a_power_of_two_apart_share_few_sets_of_a_cache() -> None:

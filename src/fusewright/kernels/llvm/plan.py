@@ -263,23 +263,24 @@ def _block(outer: LoopSymbol, loops: tuple[LoopSymbol, ...], cost: int, wide: in
 
 
 def walks_rows(group: Group, traits: list[Traits], outer: LoopSymbol) -> bool:
-    """Whether stages reduce so much that lies across memory that it is read row by row: processors
-    ask ahead for what comes next in memory, and not for pieces of rows (a sum of the columns of
-    64 MB takes a third of the time so, an AMD EPYC). Where a few rows are gone through several
-    times, pieces stay in a cache.
+    """Whether stages reduce, or scatter, so much that lies across memory that it is read row by
+    row: processors ask ahead for what comes next in memory, and not for pieces of rows (a sum of
+    the columns of 64 MB takes a third of the time so, an AMD EPYC). Where a few rows are gone
+    through several times, pieces stay in a cache.
     """
     looping = [t for t, stage in zip(traits, group.stages, strict=True) if stage.inner]
     rows = max((points(stage) for stage in group.stages), default=0)
     if rows * prod(extent_hint(symbol) for symbol in group.outer) < WALKED_ELEMENTS:
         return False
-    if not looping or not looping[0].reduces:
+    actions = [action for stage in group.stages for action in stage.actions]
+    scatters = any(isinstance(action, Accumulate) for action in actions)
+    if not looping or not (looping[0].reduces or scatters):
         return False
     if len(looping) > 1 and rows <= min(HELD_ROWS, _held_rows(group, traits, outer)):
         return False
     if any(local.size or local.dtype is DType.BOOL for local in group.locals):
         return False
-    actions = [action for stage in group.stages for action in stage.actions]
-    if not all(isinstance(action, Store | Reduce) for action in actions):
+    if not all(isinstance(action, Store | Reduce | Accumulate) for action in actions):
         return False
     inner = {symbol for stage in group.stages for symbol in stage.inner}
     return any(
