@@ -1,5 +1,5 @@
-"""Reductions of rows that lie across memory, and rows that are scattered, which large ones walk over
-row by row: small ones made to, between guard pages and in garbage.
+"""Reductions of rows that lie across memory, and scattered rows, which large ones walk over row by
+row: small ones made to, between guard pages and in garbage.
 """
 
 from __future__ import annotations
