@@ -10,7 +10,6 @@ import torch
 from fusewright.context import CompileContext
 from fusewright.ir.canonical import canonical_group, canonical_names
 from fusewright.ir.group import Group, Schedule
-from fusewright.ir.index import as_index
 from fusewright.ir.parse import parse_program
 from fusewright.ir.program import Buffer, BufferReference, CopyBack, Program, ViewReference
 from fusewright.kernels.triton import Configuration, TritonKernel, configuration_of, write
@@ -112,9 +111,7 @@ def _memory_of(
         if base is not None and statement.outputs[0].name == buffer.name:  # type: ignore[union-attr]
             return memory[base]
     dtype = getattr(torch, buffer.layout.dtype.torch_name)
-    count = 1
-    for size in buffer.layout.size:
-        count *= as_index(size).evaluate(sizes)
+    count = buffer.layout.span.evaluate(sizes)
     rubbish = torch.full((max(count, 1),), 77, dtype=torch.int64, device=device)
     return rubbish.to(dtype)
 

@@ -60,11 +60,16 @@ def seen(x: Tensor, w: Tensor) -> tuple[Tensor, ...]:
 
 
 @pytest.mark.parametrize(
-    ("function", "dtype"),
-    [(loss, torch.bfloat16), (batches, torch.bfloat16), (seen, torch.float16)],
+    ("function", "columns", "dtype"),
+    [
+        (loss, 131, torch.bfloat16),
+        (loss, 4107, torch.bfloat16),  # rows that no tile holds
+        (batches, 131, torch.bfloat16),
+        (seen, 131, torch.float16),
+    ],
 )
 def test_rows_with_room(
-    function: Callable[..., Any], dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+    function: Callable[..., Any], columns: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch.manual_seed(0)
     with_room: set[str] = set()
@@ -75,7 +80,9 @@ def test_rows_with_room(
         return moved(statement, paddings, analysis)
 
     monkeypatch.setattr(aligned_operands, "_moved", noted)
-    inputs = [torch.randn(shape).to(dtype).requires_grad_() for shape in ((4, 6, 40), (131, 40))]
+    inputs = [
+        torch.randn(shape).to(dtype).requires_grad_() for shape in ((4, 6, 40), (columns, 40))
+    ]
     options = {"strict": True, "verify": True}
     compiled = fusewright.compile(function, backend=NAME, options=options, fullgraph=True)
     exact, eager, own = (

@@ -30,8 +30,9 @@ from fusewright.ir.group import (
     Store,
     action_roots,
 )
-from fusewright.ir.index import Index, RealSymbol, Symbol, integer
+from fusewright.ir.index import Index, RealSymbol, Symbol, integer, known_multiple
 from fusewright.ir.kernel import KernelArgument, TritonFacts
+from fusewright.ir.limits import ALIGNED_ROW_BYTES
 from fusewright.ir.proof import is_nonnegative
 from fusewright.ir.value import Constant, Load, Masked, Value, postorder
 from fusewright.kernels.triton.axis_form import AxisStage, axis_stages
@@ -272,7 +273,7 @@ class KernelWriter:
             lanes = self.lanes(axis, f"functions.quarters({axis.block_name})")
             begin = f"({start} >> 2) + " if start else ""
             self.body.add(f"{quarter(axis).name} = {begin}{lanes}")
-        if axis.is_masked:
+        if self.values.is_masked(axis):
             self.body.add(f"{axis.name}mask = {axis.name} < {self.values.index(axis.extent)}")
 
     def lanes(self, axis: TileAxis, lanes: str = "") -> str:
@@ -342,20 +343,53 @@ class KernelWriter:
         scans = [action for action in stage.actions if isinstance(action, ScanStore)]
         for scan in scans:
             self.body.add(f"{scan.buffer}_carry = {scan_start(scan, self.shape(None))}")
-        self.body.add(self.loop(axis, count))
-        self.body.depth += 1
-        self.offset(axis, "start")
         self.values.policies = self.eviction_policies(stage)
+        whole = self.whole_blocks(stage, axis)
+        self.values.whole = axis if whole else None
+        self.body.add(self.loop(axis, str(whole) if whole else count))
+        self.body.depth += 1
+        self.block(stage, axis, along, "start")
+        self.body.depth -= 1
+        if whole:
+            self.values.whole = None
+            self.values.forget(along)
+            self.block(stage, axis, along, str(whole))
+        self.values.forget(order if may_be_empty else along)
+        for reduce in reductions:
+            self.finish(reduce)
+
+    def block(self, stage: AxisStage, axis: TileAxis, along: Sequence[Value], start: str) -> None:
+        """One block of a stage that walks over its rows, with the values that vary along them."""
+        self.offset(axis, start)
         self.values.write(along)
         for action in stage.actions:
             if isinstance(action, Reduce):
                 self.gather(action, axis)
             else:
                 self.action(action, axis)
-        self.body.depth -= 1
-        self.values.forget(order if may_be_empty else along)
-        for reduce in reductions:
-            self.finish(reduce)
+
+    def whole_blocks(self, stage: AxisStage, axis: TileAxis) -> int:
+        """The elements of a row's whole blocks, where the last one is done apart: rows of memory
+        begin aligned, and end in the middle of a piece that a thread stores at once, so that a
+        mask would have it store element by element. 0: blocks are alike.
+        """
+        if not axis.is_masked or not axis.extent.is_constant or axis.extent.constant < axis.block:
+            return 0
+        if any(action.kind == "welford" for action in stage.actions if isinstance(action, Reduce)):
+            return 0
+        stores = (action for action in stage.actions if isinstance(action, Store))
+        if not any(self.is_cut_short(store, axis) for store in stores):
+            return 0
+        return axis.extent.constant // axis.block * axis.block
+
+    def is_cut_short(self, store: Store, axis: TileAxis) -> bool:
+        """Whether a store's rows begin at aligned addresses and are no whole pieces of them."""
+        dtype = self.types.get(store.buffer)
+        if dtype is None or store.index.stride(axis.symbol) != 1:
+            return False
+        unit = ALIGNED_ROW_BYTES // dtype.bytes
+        first = store.index.substitute({axis.symbol: integer(0)})
+        return known_multiple(first, unit) and not known_multiple(axis.extent, unit)
 
     def eviction_policies(self, stage: AxisStage) -> dict[int, str]:
         """How long caches keep what a stage loads of its rows, by load: rows that a later stage
@@ -588,7 +622,9 @@ class KernelWriter:
 
     def masked(self, text: str, axis: TileAxis, otherwise: str) -> str:
         """The text where the lane is within the row, else `otherwise`."""
-        return f"tl.where({axis.name}mask, {text}, {otherwise})" if axis.is_masked else text
+        if not self.values.is_masked(axis):
+            return text
+        return f"tl.where({axis.name}mask, {text}, {otherwise})"
 
     def last(self) -> str:
         return identity_text("greatest", DType.I64 if self.tiling.wide else DType.I32)

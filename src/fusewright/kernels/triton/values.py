@@ -88,6 +88,9 @@ class Writer:
         self.condition = ""
         """When memory is touched at all by what is written now; "": always."""
 
+        self.whole: TileAxis | None = None
+        """An axis of whose rows a whole block is written, so that it needs no mask."""
+
         self.guards: dict[int, Guards] = {}
         self.varying: dict[int, frozenset[TileAxis]] = {}
         self.plain_indices: set[int] = set()
@@ -144,10 +147,14 @@ class Writer:
     def index_axes(self, index: Index) -> frozenset[TileAxis]:
         return frozenset(self.axes[symbol] for symbol in index.free() if symbol in self.axes)
 
+    def is_masked(self, axis: TileAxis) -> bool:
+        """Whether the block that is written may reach past the end of an axis."""
+        return axis.is_masked and axis != self.whole
+
     def mask_of(self, axes: Iterable[TileAxis], guards: Guards = ()) -> str:
         """The condition under which memory is touched: within the axes, and where guards hold."""
         ordered = sorted(axes, key=lambda axis: axis.position)
-        parts = [f"{axis.name}mask" for axis in ordered if axis.is_masked]
+        parts = [f"{axis.name}mask" for axis in ordered if self.is_masked(axis)]
         parts += [self.names[id(guard)] for guard in guards]
         if not self.condition:
             return " & ".join(parts)
