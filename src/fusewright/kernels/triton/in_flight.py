@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from fusewright.ir.group import Group, Reduce, Stage
-from fusewright.ir.value import Indirect, Load
+from fusewright.ir.group import Action, Gather, Group, Reduce, Stage
+from fusewright.ir.value import Indirect, Load, Value
 from fusewright.kernels.analysis import elements_at_once, extent_hint, stage_values
 from fusewright.kernels.triton.tiling import (
     MANY_PROGRAMS,
@@ -26,13 +26,16 @@ from fusewright.kernels.triton.tiling import (
 )
 
 ACROSS_HELD: Final = 64
-"""Elements of a thread where a tile holds rows that lie across memory: a thread's own are added up
-without asking others. A layer norm over channels took 76 us with 64 elements a thread, and 210 with
-16.
+"""Elements of a thread where a tile holds rows that lie across memory, half as many for each
+further load, which it has no registers for: its own are added up without asking others. A layer
+norm over channels took 76 us with 64 elements a thread, and 210 with 16.
 """
 
 ACROSS_WALKED: Final = 32
 """The same, where it walks over them, or over stripes of them."""
+
+MOST_GATHERED: Final = 96
+"""Registers of a thread that hold what it gathers, of 255, at most."""
 
 TWO_ROWS: Final = 16
 """Elements of a thread in a flat tile of two rows of shared columns: eight of each row, so that it
@@ -70,19 +73,22 @@ def elements_a_thread(group: Group, tiling: Tiling) -> int:
         return TWO_ROWS if len(tiling.outer) == 1 and shared_columns(group) else usual
     (x, *_) = tiling.outer
     is_across = contiguous_along_outer(group)
+    words = sum(_words(action) for stage in group.stages for action in stage.actions)
+    walked = ACROSS_WALKED if ACROSS_WALKED * words <= MOST_GATHERED else usual
     if tiling.walks_outer:
-        return ACROSS_WALKED if is_across else usual
+        return walked if is_across else usual
     if extent_hint(x.symbol) < MANY_PROGRAMS * x.block:
         return usual
+    loads = {load for stage in group.stages for load in _row_loads(stage, group)}
+    further = max(0, len(loads) - 1)
     if is_across:
         if tiling.persistent:
-            return ACROSS_HELD
-        return ACROSS_WALKED // at_once if x.block == WIDEST_ACROSS else usual
+            return max(usual, ACROSS_HELD >> further)
+        return max(usual, walked // at_once) if x.block == WIDEST_ACROSS else usual
     if tiling.persistent and share_a_row(group) and sum(map(bool, tiling.inner)) == 1:
         return max(usual, tiling.elements // THREADS_OF_VECTOR)
     if tiling.persistent and not any(_stores_rows(stage, group) for stage in group.stages):
-        loads = {load for stage in group.stages for load in _row_loads(stage, group)}
-        return max(usual, READ_ONLY >> max(0, len(loads) - 1))
+        return max(usual, READ_ONLY >> further)
     return usual
 
 
@@ -109,6 +115,21 @@ def blocks_ahead(group: Group, tiling: Tiling) -> int:
         for stage in group.stages
     )
     return min(wanted, AHEAD_BYTES // max(1, largest * tiling.elements))
+
+
+def _words(action: Action) -> int:
+    """Registers that hold what an action gathers of one element of a tile that it walks through."""
+    match action:
+        case Reduce(targets=targets, value=value):
+            return len(targets) * _registers(value)
+        case Gather(value=value):
+            return _registers(value)
+        case _:
+            return 0
+
+
+def _registers(value: Value) -> int:
+    return -(-value.dtype.compute.bytes // 4)
 
 
 def _stores_rows(stage: Stage, group: Group) -> bool:
