@@ -44,10 +44,10 @@ from fusewright.runtime.static_memory import (
     FREE,
     GONE,
     Copies,
-    Geometry,
     ResultMemory,
     SharedMemory,
     StaticInputs,
+    TensorGeometry,
     TensorSpan,
     addresses_of,
 )
@@ -425,7 +425,7 @@ class _Seen:
     addresses: array[int]
     """Of the inputs of the latest call that ran unrecorded."""
 
-    results: tuple[Geometry, ...]
+    results: tuple[TensorGeometry, ...]
     """How memory that the results lie in is allocated."""
 
 
@@ -554,13 +554,15 @@ class Replayer:
 
     def _warm_up(
         self, pool: RecordingPool, inputs: list[Any]
-    ) -> tuple[tuple[Any, ...], tuple[Geometry, ...]]:
+    ) -> tuple[tuple[Any, ...], tuple[TensorGeometry, ...]]:
         """A call on the side stream, and how the memory of its results is allocated."""
         if self._run_into is None:
             return pool.device.warm_up(self._call, inputs), ()
         memory: list[torch.Tensor | None] = []
         outputs = pool.device.warm_up(self._writing_to(memory), inputs)
-        return outputs, tuple([Geometry.of(tensor) for tensor in memory if tensor is not None])
+        return outputs, tuple(
+            [TensorGeometry.of(tensor) for tensor in memory if tensor is not None]
+        )
 
     def _writing_to(self, memory: list[torch.Tensor | None]) -> Call:
         """The call, results of which lie in `memory`."""
@@ -620,7 +622,7 @@ class Replayer:
     def _recorded_on(
         self,
         static: StaticInputs,
-        results: Sequence[Geometry],
+        results: Sequence[TensorGeometry],
         pool: RecordingPool,
         inputs: list[Any],
     ) -> _Recorded:

@@ -163,7 +163,7 @@ GONE: Final = 2
 """Somebody has given a storage other memory, as `resize_` does: this must not be written again."""
 
 
-class Geometry(NamedTuple):
+class TensorGeometry(NamedTuple):
     """How a tensor is made, the arguments of `torch.empty_strided`."""
 
     size: tuple[int, ...]
@@ -172,7 +172,7 @@ class Geometry(NamedTuple):
     device: torch.device
 
     @classmethod
-    def of(cls, tensor: torch.Tensor) -> Geometry:
+    def of(cls, tensor: torch.Tensor) -> TensorGeometry:
         """How to make another such tensor."""
         return cls(tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.device)
 
@@ -216,7 +216,7 @@ class SharedMemory:
 class ResultMemory(SharedMemory):
     """Memory that a recording writes results to, which are handed out as they lie."""
 
-    def __init__(self, geometries: Iterable[Geometry]) -> None:
+    def __init__(self, geometries: Iterable[TensorGeometry]) -> None:
         super().__init__([geometry.make() for geometry in geometries])
         self.streams: list[torch.cuda.Stream] = []
         """Streams that may still read it: `record_stream` was called for them."""
