@@ -133,8 +133,8 @@ def _wanted(program: Program, analysis: Analysis) -> dict[str, Padding]:
 
 
 def _large_product(statement: Statement, analysis: Analysis) -> ProductCall | None:
-    """The product of aligned operands that a statement calls the library for, where it is worth
-    something that they are so.
+    """The product that a statement calls the library for, where that is much faster if it finds
+    its operands aligned.
     """
     call = library_product(statement, analysis)
     if call is None:
