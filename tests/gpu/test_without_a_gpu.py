@@ -43,20 +43,21 @@ def device(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return library
 
 
-def run_pretending(
-    device: Path, folder: Path, module: str, *arguments: str, attention: str = "0"
-) -> str:
-    """What a module of `pretended` prints; it has to end well."""
+def run_pretending(device: Path, folder: Path, *commands: str) -> dict[str, str]:
+    """What modules of `pretended` print, each by its command; all run in one process, and all have
+    to end well.
+    """
     environment = {
         **os.environ,
         "LD_PRELOAD": str(device),
-        "PRETENDED_ATTENTION": attention,
+        "FUSEWRIGHT_CACHE_DIR": str(folder / "cache"),
         "TRITON_INTERPRET": "0",
-        "TRITON_CACHE_DIR": str(folder),
+        "TRITON_CACHE_DIR": str(folder / "triton"),
         "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
     }
+    environment.pop("FUSEWRIGHT_GRAPH_CACHE", None)
     done = subprocess.run(
-        [sys.executable, "-m", f"tests.gpu.pretended.{module}", *arguments],
+        [sys.executable, "-m", "tests.gpu.pretended", *commands],
         cwd=ROOT,
         env=environment,
         capture_output=True,
@@ -64,63 +65,46 @@ def run_pretending(
         timeout=500,
         check=False,
     )
-    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]
-    return done.stdout
-
-
-def compile_graphs(device: Path, folder: Path, *arguments: str, attention: str = "0") -> str:
-    """What `graphs` prints."""
-    printed = run_pretending(device, folder, "graphs", *arguments, attention=attention)
-    assert printed.rstrip().endswith(" kernels, 0 failures")
+    printed: dict[str, str] = {}
+    rest, wrong = done.stdout, []
+    for command in commands:
+        printed[command], found, rest = rest.partition(f"\n== {command}: ")
+        status, _, rest = rest.partition("\n")
+        if not found or status != "0":
+            wrong.append(f"{command}: {status or 'does not end'}\n{printed[command][-6000:]}")
+    assert not wrong and done.returncode == 0, "\n\n".join([*wrong, done.stderr[-3000:]])
     return printed
 
 
-def test_the_current_gpu(device: Path, tmp_path: Path) -> None:
-    """`cuda` is the GPU that is current when the program asks, and that is guarded."""
-    assert run_pretending(device, tmp_path, "current_device").split() == ["0", "wrong"]
+def test_programs(device: Path, tmp_path: Path) -> None:
+    """Plans are kept such as are made of graphs on one GPU, and for no other; `cuda` is the GPU
+    that is current when the program asks, and that is guarded; results have eager's types and
+    layouts, also where torch's meta kernels say otherwise.
+    """
+    printed = run_pretending(
+        device, tmp_path, "graphs --train", "kept_plans", "current_device", "geometry"
+    )
+    assert printed["graphs --train"].endswith(" kernels, 0 failures")
+    assert printed["kept_plans"].endswith(" kept, 0 wrong")
+    assert printed["current_device"].split() == ["0", "wrong"]
+    assert printed["geometry"].split() == ["0", "wrong"]
 
 
-def test_dropout(device: Path, tmp_path: Path) -> None:
-    """Kernels draw, and nothing but seeds is kept for backward."""
-    assert run_pretending(device, tmp_path, "dropout").rstrip().endswith("\n0 wrong")
-
-
-def test_plans_are_kept(device: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Such as are made of graphs on one GPU, and for no other."""
-    monkeypatch.setenv("FUSEWRIGHT_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.delenv("FUSEWRIGHT_GRAPH_CACHE", raising=False)
-    assert run_pretending(device, tmp_path, "kept_plans").rstrip().endswith(" kept, 0 wrong")
-
-
-def test_steps_of_optimizers(device: Path, tmp_path: Path) -> None:
-    """Ten launches at most, and no copies of counters."""
-    assert run_pretending(device, tmp_path, "optimizers").rstrip().endswith("\n0 wrong")
-
-
-def test_geometry(device: Path, tmp_path: Path) -> None:
-    """Results have eager's types and layouts, also where torch's meta kernels say otherwise."""
-    assert run_pretending(device, tmp_path, "geometry").split() == ["0", "wrong"]
-
-
-def test_small_programs(device: Path, tmp_path: Path) -> None:
-    compile_graphs(device, tmp_path, "--train")
-
-
-def test_attention(device: Path, tmp_path: Path) -> None:
-    """Flash attention and its gradient are calls of the library."""
-    printed = compile_graphs(device, tmp_path, "--half", "--train", "ViTModel", attention=FLASH)
+def test_models(device: Path, tmp_path: Path) -> None:
+    """Flash attention and its gradient are calls of the library, under a full mask as without one,
+    where no scores are kept; cudnn's batch norm is taken apart; kernels of dropout draw, and
+    nothing but seeds is kept for backward; an optimiser's step takes ten launches at most, and no
+    copies of counters.
+    """
+    flash = f"{FLASH} graphs --half --train ViTModel"
+    masked = f"{FLASH} attention"
+    convolutions = "graphs --train --autocast ResNetModel"
+    printed = run_pretending(device, tmp_path, flash, masked, convolutions, "dropout", "optimizers")
     for end in ("attention.default", "attention_backward.default"):
-        assert f"aten._scaled_dot_product_flash_{end}" in printed
-
-
-def test_attention_under_a_full_mask(device: Path, tmp_path: Path) -> None:
-    """As without the mask, and no scores are kept."""
-    printed = run_pretending(device, tmp_path, "attention", attention=FLASH)
-    assert printed.rstrip().endswith("\n0 wrong")
-
-
-def test_convolutions_and_batch_norms(device: Path, tmp_path: Path) -> None:
-    """cudnn's batch norm is taken apart."""
-    printed = compile_graphs(device, tmp_path, "--train", "--autocast", "ResNetModel")
-    assert "aten.convolution.default" in printed
-    assert "batch_norm" not in printed
+        assert f"aten._scaled_dot_product_flash_{end}" in printed[flash]
+    assert "aten.convolution.default" in printed[convolutions]
+    assert "batch_norm" not in printed[convolutions]
+    for command in (flash, convolutions):
+        assert printed[command].endswith(" kernels, 0 failures")
+    for command in (masked, "dropout", "optimizers"):
+        assert printed[command].endswith("\n0 wrong")
