@@ -270,7 +270,7 @@ def welford_step(mean, deviation, value, share):
 
 
 @triton.jit
-def welford(mean, deviation, weight, axis: tl.constexpr):
+def welford(mean, deviation, weight, axis):
     """Means and sums of squared deviations of parts, `weight` elements each, as those of all parts
     together (Chan et al., 1979). The mean is taken from the greatest of theirs on, so that equal
     numbers have no deviation; a part without weight changes nothing.
