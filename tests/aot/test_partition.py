@@ -301,3 +301,54 @@ def test_a_cheap_operand_is_computed_where_its_own_are_read(
     assert ("relu" in operators(partition.backward.graph)) == reads_again
     saved = [node.name for node in partition.backward.graph.find_nodes(op="placeholder")]
     assert ("relu" in saved) == (program is not of_itself)
+
+
+# -- norms ----------------------------------------------------------------------------------------
+
+
+NORMS: dict[str, tuple[Any, tuple[int, ...], int]] = {
+    "layer norm and gelu": (
+        lambda x, w, b: F.gelu(F.layer_norm(x.sin(), (12,), w, b)) @ torch.ones(12, 5).double(),
+        (8, 6, 12),
+        0,
+    ),
+    "group norm and silu": (
+        lambda x, w, b: F.conv1d(
+            F.silu(F.group_norm(x.sin(), 4, w, b)), w.expand(2, 12)[..., None]
+        ),
+        (8, 12, 6),
+        1,
+    ),
+    "without weights": (
+        lambda x, w, b: F.silu(F.layer_norm(x.sin() * w, (12,))) + b,
+        (8, 6, 12),
+        0,
+    ),
+    "a norm behind a norm": (
+        lambda x, w, b: F.gelu(F.layer_norm(F.layer_norm(x.sin(), (12,), w, b), (12,), b)),
+        (8, 6, 12),
+        0,
+    ),
+    "a product reads it": (
+        lambda x, w, b: F.layer_norm(x.sin(), (12,), w, b) @ w[:, None] + b.sum(),
+        (8, 6, 12),
+        1,
+    ),
+    "its greatest are sought": (
+        lambda x, w, b: F.layer_norm(x.sin(), (12,), w, b).amax(0).sin(),
+        (8, 6, 12),
+        0,
+    ),
+}  # fmt: skip
+"""Programs of a tensor, a weight and a bias; the tensor's size, and how many of that size are saved
+beside it.
+"""
+
+
+@pytest.mark.parametrize("name", NORMS)
+def test_a_norm_is_computed_again_from_its_deviations(name: str) -> None:
+    program, size, count = NORMS[name]
+    inputs = leaf(*size), leaf(12), leaf(12)
+    partition = min_cut_rematerialization_partition(joint_of(program, *inputs))
+    assert partition.saved_bytes // inputs[0].nbytes == count
+    check_gradients(program, partition, *inputs)

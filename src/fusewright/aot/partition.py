@@ -21,13 +21,16 @@ from typing import Any
 import torch
 from torch import fx
 
+from fusewright import torch_compat
 from fusewright.aot.dead_code import dependents, is_wanted
 from fusewright.aot.functionalize import memory_owner, shown_memory, view_source
 from fusewright.aot.graph import AtenGraph, constants_of
 from fusewright.aot.joint import JointGraph
 from fusewright.aot.specs import FromGraph, FromInput
 from fusewright.opaque import is_number
+from fusewright.operators import OperatorKind, facts, is_pointwise
 from fusewright.records import record
+from fusewright.torch_compat import OpOverload
 
 aten = torch.ops.aten
 
@@ -136,6 +139,33 @@ def saved_in_place_of(node: fx.Node) -> fx.Node:
             break
         node = source
     return node
+
+
+def sought_values(halves: Halves) -> set[fx.Node]:
+    """The forward half's floats from which backward computes operands whose equal elements it looks
+    for, as gradients of extremes do. What is computed again in another kernel may be rounded
+    otherwise, and equal none.
+    """
+    seeking = [node for node in halves.backward if facts(node.target).seeks_equals]
+    stack = [operand for node in seeking for operand in node.all_input_nodes]
+    nodes: set[fx.Node] = set()
+    while stack:
+        node = saved_in_place_of(stack.pop())
+        value = node.meta.get("val")
+        if node in halves.early:
+            stack.extend(node.all_input_nodes)
+        elif isinstance(value, torch.Tensor) and value.dtype.is_floating_point:
+            nodes.add(node)
+    return nodes
+
+
+def is_fused(node: fx.Node) -> bool:
+    """Whether a kernel that computes `node` may compute what it reads on the way."""
+    target: Any = node.target
+    if not isinstance(target, OpOverload):
+        return not hasattr(target, "graphs")
+    is_reduction = facts(target).kind is OperatorKind.REDUCTION
+    return is_reduction or is_pointwise(target) or torch_compat.is_view_operator(target)
 
 
 ROUGH_SIZE = 64

@@ -19,7 +19,6 @@ from __future__ import annotations
 import bisect
 from collections.abc import Callable
 from enum import IntEnum
-from typing import Any
 
 import torch
 from torch import fx
@@ -31,12 +30,15 @@ from fusewright.aot.eager_calls import EagerCall
 from fusewright.aot.functionalize import view_source
 from fusewright.aot.joint import JointGraph
 from fusewright.aot.minimum_cut import UNLIMITED, FlowNetwork
+from fusewright.aot.normals import read_normals_again
 from fusewright.aot.partition import (
     Halves,
     Partition,
     byte_count,
     find_halves,
+    is_fused,
     saved_in_place_of,
+    sought_values,
     split,
 )
 from fusewright.aot.specs import FromGraph, FromInput, Leaf
@@ -82,7 +84,10 @@ def min_cut_rematerialization_partition(joint: JointGraph, memory_budget: float 
     """
     if not 0 <= memory_budget <= 1:
         raise ValueError(f"memory_budget is a share between 0 and 1, not {memory_budget}")
-    chooser = _Chooser(joint)
+    halves = find_halves(joint)
+    if read_normals_again(joint, halves):
+        halves = find_halves(joint)
+    chooser = _Chooser(joint, halves)
     first = chooser.partition(_up_to(Cost.FREE))
     allowed = memory_budget * first.saved_bytes
     if first.saved_bytes <= allowed:
@@ -117,17 +122,17 @@ def _fewest_layers(chooser: _Chooser, cost: Cost, allowed: float) -> Partition:
 class _Chooser:
     """Makes partitions of one joint graph."""
 
-    def __init__(self, joint: JointGraph) -> None:
+    def __init__(self, joint: JointGraph, halves: Halves) -> None:
         self.joint = joint
-        self.halves: Halves = find_halves(joint)
-        if compute_what_is_at_hand(joint, self.halves, is_fused):
+        self.halves = halves
+        if compute_what_is_at_hand(joint, halves, is_fused):
             self.halves = find_halves(joint)
         available = {**self.halves.forward, **self.halves.early}
         ordered = [node for node in joint.graph.nodes if node in available]
         self.positions = {node: index for index, node in enumerate(ordered)}
         self.read = self._read_by_backward()
         self.needed = self._needed()
-        self.sought = self._sought()
+        self.sought = sought_values(self.halves)
         self.costs = {node: self._cost(node) for node in self.needed}
         self.written = joint.written_inputs
         self.saved_by_eager = _saved_by_eager(joint)
@@ -149,23 +154,6 @@ class _Chooser:
             if isinstance(node, fx.Node)
         )
         return {node for node in read if node in self.positions}
-
-    def _sought(self) -> set[fx.Node]:
-        """The forward half's floats from which backward computes operands whose equal elements it
-        looks for, as gradients of extremes do. What is computed again in another kernel may be
-        rounded otherwise, and equal none.
-        """
-        seeking = [node for node in self.halves.backward if facts(node.target).seeks_equals]
-        stack = [operand for node in seeking for operand in node.all_input_nodes]
-        nodes: set[fx.Node] = set()
-        while stack:
-            node = saved_in_place_of(stack.pop())
-            value = node.meta.get("val")
-            if node in self.halves.early:
-                stack.extend(node.all_input_nodes)
-            elif isinstance(value, torch.Tensor) and value.dtype.is_floating_point:
-                nodes.add(node)
-        return nodes
 
     def _needed(self) -> list[fx.Node]:
         """The nodes that the sought ones are computed from, and these, in order; constants left
@@ -314,12 +302,3 @@ def _saved_by_eager(joint: JointGraph) -> set[fx.Node]:
             case Leaf(number) if isinstance(spec := joint.results[number], FromGraph):
                 saved.add(joint.outputs[spec.position])
     return saved
-
-
-def is_fused(node: fx.Node) -> bool:
-    """Whether a kernel that computes `node` may compute what it reads on the way."""
-    target: Any = node.target
-    if not isinstance(target, OpOverload):
-        return not hasattr(target, "graphs")
-    is_reduction = facts(target).kind is OperatorKind.REDUCTION
-    return is_reduction or is_pointwise(target) or torch_compat.is_view_operator(target)
