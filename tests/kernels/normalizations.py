@@ -19,6 +19,11 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.rms_norm(x, weight.shape, weight)
 
 
+def layer_norm_gelu(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    """Backward computes the norm again from the deviations that columns gather, too."""
+    return torch.nn.functional.gelu(layer_norm(x, weight, bias))
+
+
 def layer_norm_at_places(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
     """What is normalised depends on the place in a text, so that there are two loops over rows."""
     places = torch.linspace(0, 1, x.shape[1])

@@ -179,9 +179,10 @@ def _neighbours(step: int, readers: set[int]) -> Iterator[int]:
         yield min(above)
 
 
-Candidate = tuple[int, bool, int, int, int]
-"""Bytes saved, negated; whether columns are gathered; distance; the two steps. The least comes
-first.
+Candidate = tuple[bool, int, bool, int, int, int]
+"""Whether columns are gathered of what is gathered along rows, too; bytes saved, negated; whether
+columns are gathered; distance; the two steps. The least comes first: what rows and columns both
+read is to be computed where the rows are.
 """
 
 
@@ -192,7 +193,35 @@ def _push(queue: list[Candidate], graph: Graph, step: int, others: Iterator[int]
         if saved > 0:
             nests = graph.nest(first), graph.nest(second)
             columns = any(nest.gathers_columns for nest in nests if nest is not None)
-            heapq.heappush(queue, (-saved, columns, second - first, first, second))
+            waits = columns and _waits_for_rows(graph, first, second)
+            heapq.heappush(queue, (waits, -saved, columns, second - first, first, second))
+
+
+def _waits_for_rows(graph: Graph, first: int, second: int) -> bool:
+    """Whether the second step gathers columns of what the first writes, and another gathers all of
+    it along rows that a program holds.
+    """
+    left, right = graph.nest(first), graph.nest(second)
+    if left is None or right is None or not right.gathers_columns:
+        return False
+    readers = {number for name in left.written for number in graph.readers.get(name, ())}
+    others = (graph.nest(number) for number in readers - {first, second})
+    return any(nest is not None and _gathers_rows_of(nest, left) for nest in others)
+
+
+def _gathers_rows_of(nest: Nest, written: Nest) -> bool:
+    """Whether a nest gathers along rows of as many elements as another writes."""
+    if nest.gathers_columns or nest.is_product:
+        return False
+    longest = nest.analysis.limits_of(nest.device).longest_row
+    points = written.analysis.product(map(extent, written.outer))
+    for piece in nest.pieces:
+        if piece.is_reduction and len(piece.inner) == 1:
+            length = extent(piece.inner[0])
+            rows = nest.analysis.product(map(extent, nest.outer))
+            if length.is_constant and int(length) <= longest and rows * length == points:
+                return True
+    return False
 
 
 def bytes_saved(graph: Graph, first: int, second: int) -> int:

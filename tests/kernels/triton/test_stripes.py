@@ -20,6 +20,7 @@ from tests.kernels.normalizations import (
     inputs_of,
     layer_norm,
     layer_norm_at_places,
+    layer_norm_gelu,
     rms_norm,
 )
 
@@ -38,6 +39,7 @@ def rms_norm_rotary(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     [
         (layer_norm, (2, 512, 72)),
         (layer_norm_at_places, (128, 8, 72)),
+        (layer_norm_gelu, (2, 512, 72)),
         (rms_norm, (1024, 264)),
         (layer_norm, (1024, 2056)),
         (rms_norm_rotary, (8, 128, 64)),
@@ -47,7 +49,7 @@ def test_gradients_are_as_near_to_exact_ones_as_eagers(
     function: Any, shape: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written = calls_of(monkeypatch, KernelWriter, "stripe")
-    vectors = 2 if function in (layer_norm, layer_norm_at_places) else 1
+    vectors = 1 if function in (rms_norm, rms_norm_rotary) else 2
     gathers = 2 if function is rms_norm_rotary else vectors  # Halves of one vector.
     options = {"strict": True, "verify": True}
     compiled = fusewright.compile(function, backend=NAME, options=options, fullgraph=True)
