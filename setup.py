@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 from setuptools import Extension, setup
@@ -61,6 +62,9 @@ HEADERS = (
 if not (3, 11) <= sys.version_info[:2] <= (3, 13):
     sys.exit(f"fusewright needs Python 3.11, 3.12 or 3.13; this is {sys.version.split()[0]}")
 
+# These come behind CFLAGS, and the last level counts.
+LEVEL = () if "-O" in os.environ.get("CFLAGS", "") else ("-O2",)
+
 
 class BuildExtension(build_ext):
     """The usual build, with one plain sentence when there is no compiler."""
@@ -81,7 +85,7 @@ setup(
             "fusewright.native._extension",
             sources=[f"{NATIVE}/{name}.c" for name in SOURCES],
             depends=[f"{NATIVE}/{name}.h" for name in HEADERS],
-            extra_compile_args=["-std=c11", "-O2", "-Wall", "-Wextra", "-fvisibility=hidden"],
+            extra_compile_args=[*LEVEL, "-std=c11", "-Wall", "-Wextra", "-fvisibility=hidden"],
         )
     ],
     cmdclass={"build_ext": BuildExtension},

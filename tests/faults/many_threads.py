@@ -161,7 +161,7 @@ def sanitised(name: str, arguments: Sequence[str]) -> int:
     sanitiser = SANITISERS[name]
     with tempfile.TemporaryDirectory() as folder:
         shutil.copytree(ROOT / "src", folder, dirs_exist_ok=True)
-        flags = f"{sanitiser.flags} -O1 -g1 -fno-omit-frame-pointer"
+        flags = f"{sanitiser.flags} -O0 -g1 -fno-omit-frame-pointer"
         command = [sys.executable, "setup.py", "-q", "build_ext", "--force"]
         subprocess.run(
             [*command, "--build-lib", folder, "--build-temp", f"{folder}/build"],
