@@ -18,14 +18,7 @@ import torch
 from fusewright.errors import DataDependent
 from fusewright.ir.compounds import maximum, minimum
 from fusewright.ir.index import Index, IndexLike, Symbol, integer, product
-from fusewright.ir.relations import (
-    Relation,
-    at_least,
-    at_most,
-    below,
-    equal,
-    not_equal,
-)
+from fusewright.ir.relations import Relation, at_least, at_most, below, equal, not_equal
 from fusewright.symbolic.facts import Required, ShapeFacts
 from fusewright.symbolic.integers import (
     is_too_large,
@@ -34,7 +27,7 @@ from fusewright.symbolic.integers import (
     sides,
     with_positive_divisor,
 )
-from fusewright.symbolic.real import Operand, Real, free_in_real
+from fusewright.symbolic.real import Operand, Real, free_in_real, quotient_by_zero
 from fusewright.symbolic.relations import (
     All,
     Any,
@@ -521,18 +514,12 @@ class RealNode(SymbolicNode):
         return self._compute("mul", other)
 
     def truediv(self, other: RealNode) -> RealNode:
-        """The quotient as C++ has it, whose formulas of gradients divide by what may be 0: the
-        degrees of freedom of a variance, say.
-        """
+        """The quotient as C++ has it, in whose formulas of gradients a divisor may be 0."""
         if other.eq(self.wrap_float(0.0)).bool_():
-            zero, dividend = other.value(), self.value()
-            is_defined = dividend != 0 and not math.isnan(dividend)
-            sign = math.copysign(1.0, dividend) * math.copysign(1.0, zero)
-            return self.wrap_float(math.copysign(math.inf, sign) if is_defined else math.nan)
+            return self.wrap_float(quotient_by_zero(self.value(), other.value()))
         return self._compute("truediv", other)
 
     def float_truediv(self, other: RealNode) -> RealNode:
-        """The quotient as Python has it."""
         if other.eq(self.wrap_float(0.0)).bool_():
             raise ZeroDivisionError("float division by zero")
         return self._compute("truediv", other)

@@ -124,3 +124,12 @@ _BOUNDS: dict[str, Callable[..., Bounds]] = {
     "sqrt": lambda operand: _power(operand, (0.5, 0.5)),
 }
 """By operator, the bounds of the result for bounds of the operands."""
+
+
+def quotient_by_zero(dividend: float, zero: float) -> float:
+    """The quotient of IEEE 754 by a zero of either sign, such as the degrees of freedom that a
+    variance has left.
+    """
+    if dividend == 0 or math.isnan(dividend):
+        return math.nan
+    return math.copysign(math.inf, dividend) * math.copysign(1.0, zero)
