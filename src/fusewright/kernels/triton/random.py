@@ -23,7 +23,7 @@ DISCARDED_BITS = 8
 
 
 @record
-class Place:
+class PlaceOfDraw:
     """Where a number is drawn: word `lane % 4` of what the generator gives for a counter."""
 
     counter: Index
@@ -36,7 +36,7 @@ class Place:
     """The axis along which four points that follow each other have one counter."""
 
 
-def place_of(position: Index, axes: Iterable[TileAxis]) -> Place:
+def place_of(position: Index, axes: Iterable[TileAxis]) -> PlaceOfDraw:
     """The place of the number at a position. Where this rises by one along an axis, and four points
     that begin at a multiple of four have one counter, this is told in terms of a variable that they
     share: `2048*r + x % 2048` has the counter `512*r + xquarter % 512`. That the position itself by
@@ -49,8 +49,8 @@ def place_of(position: Index, axes: Iterable[TileAxis]) -> Place:
         start = position.substitute({axis.symbol: whole}) - rest.index
         is_apart = rest not in start.free() and known_multiple(start, lanes)
         if is_apart and axis.block % lanes == 0:
-            return Place(start // lanes, axis.symbol.index, axis)
-    return Place(position // lanes, position, None)
+            return PlaceOfDraw(start // lanes, axis.symbol.index, axis)
+    return PlaceOfDraw(position // lanes, position, None)
 
 
 def quarter(axis: TileAxis) -> LoopSymbol:
