@@ -406,7 +406,6 @@ KNOWN: dict[str, tuple[tuple[torch.dtype, ...], str]] = {
     "x ** 10000000000.0": ((torch.float32,), "eager's last elements take the exponent in double"),
     "x ** 9999999999": ((torch.float32,), "eager's last elements take the exponent in double"),
     "F.softshrink": (ALL, "the sign of zero in eager's last elements is not that of the others"),
-    "F.silu": (HALF, "one rounding less than eager's in the gradient"),
     "F.gelu": (ALL, "eager's gelu of infinity is NaN in vectors"),
     "1 - tanh²": (ALL, "cancels"),
     "special.erfcx": (ALL, "the gradient cancels"),

@@ -73,6 +73,24 @@ def test_activations_of_half_types(activation: Callable[[Tensor], Tensor]) -> No
     assert_gradients_are_loops(activation, x)
 
 
+@pytest.mark.parametrize("activation", [F.silu, F.mish])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_slopes_of_half_types_are_rounded_once(
+    activation: Callable[[Tensor], Tensor], dtype: torch.dtype
+) -> None:
+    """At every number: where terms cancel, steps of half type leave a hundred units of rounding."""
+    x = torch.arange(-(2**15), 2**15, dtype=torch.int16).view(dtype)
+    x = x[x.isfinite()].requires_grad_()
+    module, tensors = graph_of(activation, (x,), {})
+    compiled = compile_graph(module, tensors, CompileContext(Options(strict=True)))
+    (found,) = torch.autograd.grad(compiled(*tensors), tensors, torch.ones_like(x))
+    wide = x.detach().double().requires_grad_()
+    (exact,) = torch.autograd.grad(activation(wide), wide, torch.ones_like(wide))
+    near = exact.abs() > 4 * torch.finfo(dtype).tiny
+    error = (found.double() - exact).abs() / exact.abs()
+    assert error[near].max() <= 0.51 * torch.finfo(dtype).eps
+
+
 @pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES.keys())
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
 def test_losses(loss: Callable[..., Tensor], reduction: str) -> None:

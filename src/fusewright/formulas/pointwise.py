@@ -204,6 +204,32 @@ def elu_backward(
     return aten.where.self(aten.le.Scalar(x, 0), below, above)
 
 
+@formula(aten.silu_backward.default)
+def silu_backward(gradient: Tensor, x: Tensor) -> Any:
+    """g s (1 + x (1 - s)) with s = sigmoid(x), of half types: torch's composition of it in simpler
+    operators, which does for others, rounds at each.
+    """
+    if x.dtype not in HALF_TYPES:
+        return NotImplemented
+    wide = widened(x)
+    gate = aten.sigmoid.default(wide)
+    rest = aten.mul.Tensor(wide, aten.rsub.Scalar(gate, 1))
+    slope = aten.mul.Tensor(gate, aten.add.Scalar(rest, 1))
+    return rounded(aten.mul.Tensor(widened(gradient), slope), x)
+
+
+@formula(aten.mish_backward.default)
+def mish_backward(gradient: Tensor, x: Tensor) -> Any:
+    """g (t + x sigmoid(x) (1 - t²)) with t = tanh(softplus(x)), of half types, as above."""
+    if x.dtype not in HALF_TYPES:
+        return NotImplemented
+    wide = widened(x)
+    bent = aten.tanh.default(aten.softplus.default(wide))
+    rest = aten.rsub.Scalar(aten.mul.Tensor(bent, bent), 1)
+    inner = aten.mul.Tensor(aten.mul.Tensor(wide, aten.sigmoid.default(wide)), rest)
+    return rounded(aten.mul.Tensor(widened(gradient), aten.add.Tensor(bent, inner)), x)
+
+
 @formula(aten.softplus_backward.default)
 def softplus_backward(gradient: Tensor, x: Tensor, beta: float, threshold: float) -> Tensor:
     """g sigmoid(beta x); g where beta x is above the threshold."""
