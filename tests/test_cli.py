@@ -183,9 +183,7 @@ def test_opt_says_what_is_wrong(tmp_path: Path) -> None:
     for option in ("--pass", "--stop-after"):
         result = CliRunner().invoke(app, ["opt", str(file), option, "fuze"])
         assert result.exit_code == 1
-        assert (
-            "error: no pass is called 'fuze'; there are dead-code, moments, prod" in result.stderr
-        )
+        assert "error: no pass is called 'fuze'; there are dead-code, moments, " in result.stderr
     file.write_text(LOOPS.replace("load a[i0]", "load a[i0 + 1]"))
     result = CliRunner().invoke(app, ["opt", str(file)])
     assert result.exit_code == 1 and "error: " in result.stderr and "a[" in result.stderr

@@ -258,10 +258,10 @@ def test_what_is_in_memory_anyway_is_saved_with_two_numbers_a_row() -> None:
         shifted = y - y.detach().amax(-1, keepdim=True)
         return (shifted - shifted.exp().sum(-1, keepdim=True).log()).square().sum()
 
-    inputs = (leaf(64, 8), leaf(8, 128))
+    inputs = (leaf(4, 8), leaf(8, 4096))
     partition = min_cut_rematerialization_partition(joint_of(program, *inputs))
     check_gradients(program, partition, *inputs)
-    assert partition.saved_bytes == 8 * (64 * 128 + 2 * 64)
+    assert partition.saved_bytes == 8 * (4 * 4096 + 2 * 4)
     saved = [node.name for node in partition.backward.graph.find_nodes(op="placeholder")]
     assert "mm" in saved
 

@@ -282,9 +282,10 @@ class _Chooser:
         return [node for node in self.needed if entries[node] in near and exits[node] not in near]
 
 
-PREFERENCE = 32
+PREFERENCE = 1024
 """One in so many bytes of a library call's result: what may be saved beside it, such as two numbers
-a row, rather than something of its size that is written for backward alone.
+of a row of some thousands, rather than something of its size that is written for backward alone.
+More of it may be alive than that something, which the next layer may read, too.
 """
 
 RELUCTANCE = 4
