@@ -5,7 +5,6 @@ are eager's.
 from __future__ import annotations
 
 import copy
-import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -20,7 +19,7 @@ from torch.utils.checkpoint import checkpoint
 
 import fusewright
 from fusewright.errors import FusewrightError
-from tests.threads import with_threads
+from tests.threads import in_threads, with_threads
 
 STRICT = {"strict": True, "verify": True}
 WITH_BREAKS = {"strict": False, "verify": True}
@@ -295,20 +294,6 @@ def test_data_parallel_hooks_fire() -> None:
 # -- threads --------------------------------------------------------------------------------------
 
 
-def in_threads(work: Callable[[int], Any], count: int = 8) -> list[Any]:
-    results: list[Any] = [None] * count
-
-    def run(number: int) -> None:
-        results[number] = work(number)
-
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return results
-
-
 def test_eight_models_train_in_threads_at_once() -> None:
     models = [Predictor() for _ in range(8)]
     expected = [list(train(model, model, 2)) for model in map(copy.deepcopy, models)]
@@ -316,7 +301,7 @@ def test_eight_models_train_in_threads_at_once() -> None:
     def work(number: int) -> Any:
         return list(train(models[number], fusewright.compile(models[number], options=STRICT), 2))
 
-    torch.testing.assert_close(in_threads(work), expected, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(in_threads(work, 8), expected, rtol=1e-4, atol=1e-4)
 
 
 def test_eight_threads_use_one_compiled_model() -> None:
@@ -329,7 +314,7 @@ def test_eight_threads_use_one_compiled_model() -> None:
         return [torch.autograd.grad(compute(x).cos().sum(), x) for _ in range(5)]
 
     expected = [work(model, number) for number in range(8)]
-    torch.testing.assert_close(in_threads(partial(work, compiled)), expected)
+    torch.testing.assert_close(in_threads(partial(work, compiled), 8), expected)
 
 
 # -- a hundred steps ------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import threading
 from collections.abc import Iterator
 
 import llvmlite.binding as llvm
@@ -11,7 +10,7 @@ import pytest
 import torch
 
 from fusewright.native import CpuKernel
-from tests.threads import with_threads
+from tests.threads import in_threads, with_threads
 
 ADD_SCALED = """
 define i64 @add_scaled(i8** %arguments, i64 %begin, i64 %end) {
@@ -140,19 +139,13 @@ def test_sizes_fill_whole_slots() -> None:
 
 
 def test_runs_from_other_threads(add_scaled: CpuKernel) -> None:
-    results: list[torch.Tensor] = []
-
-    def work() -> None:
+    def work(_: int) -> torch.Tensor:
         y = torch.zeros(100_000)
         for _ in range(20):
             add_scaled(torch.ones(100_000), y, 1, 100_000, 1000)
-        results.append(y)
+        return y
 
-    workers = [threading.Thread(target=work) for _ in range(4)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
+    results = in_threads(work, 4)
     assert len(results) == 4 and all((y == 20).all() for y in results)
 
 

@@ -13,6 +13,7 @@ from fusewright.records import replace
 from fusewright.runtime import cubins, gpu_code, kept_files
 from fusewright.runtime.cubins import CompileRequest
 from fusewright.runtime.gpu_code import Cubin
+from tests.threads import in_threads
 
 REQUEST = CompileRequest(
     name="triton_add",
@@ -184,23 +185,14 @@ def test_many_prune_while_others_write_and_read(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(kept_files, "PRUNE_EVERY", 1)
     wrong: list[object] = []
 
-    def work() -> None:
-        try:
-            for number in range(60):
-                cubins.write(numbered(number % 7), CUBIN)
-                wrong.extend(
-                    cubin
-                    for cubin in [cubins.read(numbered(number % 5))]
-                    if cubin not in (None, CUBIN)
-                )
-        except BaseException as error:
-            wrong.append(error)
+    def work(_: int) -> None:
+        for number in range(60):
+            cubins.write(numbered(number % 7), CUBIN)
+            cubin = cubins.read(numbered(number % 5))
+            if cubin not in (None, CUBIN):
+                wrong.append(cubin)
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(work, 4)
     assert wrong == []
 
 

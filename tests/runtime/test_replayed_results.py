@@ -5,7 +5,6 @@ of one, or its storage, keeps replays off its memory.
 from __future__ import annotations
 
 import gc
-import threading
 import weakref
 from collections.abc import Callable
 from functools import partial
@@ -18,6 +17,7 @@ import fusewright
 from fusewright import generation, pipeline, torch_compat
 from fusewright.runtime.cuda_graphs import TURNS, Recording, Replayer, ReplayFacts
 from tests.runtime.test_cuda_graphs import World
+from tests.threads import in_threads
 
 WEIGHT = torch.randn(5, 3)
 
@@ -236,24 +236,15 @@ def test_a_loop_over_two_graphs_replays_both(world: World) -> None:
 
 def test_threads_have_results_of_their_own(world: World) -> None:
     call = replayed(scaled)
-    failures: list[BaseException] = []
 
-    def run() -> None:
-        try:
-            for _ in range(60):
-                x = torch.randn(3)
-                results = [call(x) for _ in range(3)]
-                for result in results:
-                    torch.testing.assert_close(result, scaled(x))
-        except BaseException as error:
-            failures.append(error)
+    def run(_: int) -> None:
+        for _ in range(60):
+            x = torch.randn(3)
+            results = [call(x) for _ in range(3)]
+            for result in results:
+                torch.testing.assert_close(result, scaled(x))
 
-    threads = [threading.Thread(target=run) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failures == []
+    in_threads(run, 3)
 
 
 class Scaled:

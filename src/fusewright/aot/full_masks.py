@@ -183,11 +183,6 @@ def _reversed(rule: Callable[[Interval, Interval], Interval]) -> Any:
     return lambda left, right: rule(right, left)
 
 
-def _negative(interval: Interval) -> Interval:
-    least, most = interval
-    return None if most is None else -most, None if least is None else -least
-
-
 def _both(left: Interval, right: Interval) -> Interval:
     """Bits of both, of what is true or false."""
     return intervals.minimum(left, right) if _are_conditions(left, right) else _UNKNOWN
@@ -209,7 +204,7 @@ _RULES: Final[Mapping[Any, Callable[..., Interval]]] = {
     aten._to_copy.default: lambda interval: interval,
     aten.clone.default: lambda interval: interval,
     aten.add.Tensor: intervals.add,
-    aten.sub.Tensor: lambda left, right: intervals.add(left, _negative(right)),
+    aten.sub.Tensor: lambda left, right: intervals.add(left, intervals.multiply((-1, -1), right)),
     aten.bitwise_and.Tensor: _both,
     aten.bitwise_or.Tensor: _any,
     **{

@@ -182,7 +182,7 @@ class _Chooser:
             return Cost.FORBIDDEN
         if torch_compat.is_view_operator(target) or "checkpoint" in node.meta:
             return Cost.FREE
-        if facts(target).kind is OperatorKind.LIBRARY:
+        if is_of_library(node):
             return Cost.LIBRARY
         if not is_pointwise(target):
             return Cost.REDUCTION
@@ -253,15 +253,7 @@ class _Chooser:
         if node.op == "placeholder" and node not in self.written:
             return min(byte_count(value), 1)
         size = byte_count(value)
-        return size - size // PREFERENCE if self._is_of_library(node) else size
-
-    def _is_of_library(self, node: fx.Node) -> bool:
-        """Whether a library call gives a node, which is in memory anyway: another that is saved in
-        its place has to be written.
-        """
-        return isinstance(node.target, OpOverload) and (
-            facts(node.target).kind is OperatorKind.LIBRARY
-        )
+        return size - size // PREFERENCE if is_of_library(node) else size
 
     def _saved(self, allowed: Allowed) -> list[fx.Node]:
         """The values on the cheapest cut."""
@@ -280,6 +272,13 @@ class _Chooser:
                     network.edge(exits[node], entries[user], UNLIMITED)
         near = network.source_side(source, sink)
         return [node for node in self.needed if entries[node] in near and exits[node] not in near]
+
+
+def is_of_library(node: fx.Node) -> bool:
+    """Whether a library call gives a node, which is in memory anyway: another that is saved in its
+    place has to be written.
+    """
+    return isinstance(node.target, OpOverload) and (facts(node.target).kind is OperatorKind.LIBRARY)
 
 
 PREFERENCE = 1024

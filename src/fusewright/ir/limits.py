@@ -20,6 +20,11 @@ ALIGNED_ROW_BYTES = 16
 """The largest piece of memory that a thread of a GPU loads or stores at once."""
 
 
+def aligned_elements(dtype: DType) -> int:
+    """The elements of such a piece."""
+    return max(1, ALIGNED_ROW_BYTES // dtype.bytes)
+
+
 @record(kw_only=True)
 class ProductSizes:
     """The size of a matrix product: `batches` times rows x depth by depth x columns."""

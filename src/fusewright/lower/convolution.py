@@ -16,6 +16,7 @@ from typing import Any
 
 from fusewright.ir.dtype import DType
 from fusewright.ir.index import Index
+from fusewright.ir.limits import aligned_elements
 from fusewright.ir.program import CallOperator, Layout
 from fusewright.lower.boxes import Box, channels_last, same_strides
 from fusewright.lower.builder import Call, ProgramBuilder
@@ -29,21 +30,19 @@ PACKED_CONVOLUTION = "mkldnn._convolution_pointwise.default"
 HALF = (DType.F16, DType.BF16)
 
 
-EIGHTS = 8
-"""Channels that the library's kernels for half types take at a time."""
-
 COLOURS = 4
 """Channels of images that it has kernels of their own for, at most."""
 
 
-def takes_channels_last(read: Index, written: Index) -> bool:
-    """Whether the library's kernels have such channels last. Others it pads or converts; what some
-    of those give for infinities is not what eager's give.
+def takes_channels_last(read: Index, written: Index, dtype: DType) -> bool:
+    """Whether the library's kernels have such channels last, whole pieces of memory. Others it pads
+    or converts; what some of those give for infinities is not what eager's give.
     """
     if not (read.is_constant and written.is_constant):
         return False
-    is_read = read.constant % EIGHTS == 0 or read.constant <= COLOURS
-    return is_read and written.constant % EIGHTS == 0
+    unit = aligned_elements(dtype)
+    is_read = read.constant % unit == 0 or read.constant <= COLOURS
+    return is_read and written.constant % unit == 0
 
 
 def is_on_gpu(layout: Layout) -> bool:
@@ -70,7 +69,8 @@ def convolution(
         return NotImplemented
     is_image = result.dtype in HALF and len(result.size) == 4
     is_plain = is_image and groups == 1 and not transposed
-    moves = builder.layouts_are_free and is_plain and takes_channels_last(x.size[1], result.size[1])
+    moves = builder.layouts_are_free and is_plain
+    moves = moves and takes_channels_last(x.size[1], result.size[1], result.dtype)
     if bias is None and not moves:
         return NotImplemented
     if moves:

@@ -32,6 +32,7 @@ from typing import Final
 
 from fusewright.ir.dtype import DType
 from fusewright.ir.index import Index, integer
+from fusewright.ir.limits import aligned_elements
 from fusewright.ir.program import (
     Body,
     Buffer,
@@ -56,7 +57,6 @@ from fusewright.schedule.invert import compounds
 from fusewright.schedule.products import (
     Matrix,
     ProductCall,
-    aligned_elements,
     gathered,
     library_product,
     matrix_product,
@@ -155,7 +155,7 @@ def _padding(buffer: Layout, matrix: Layout) -> Padding | None:
     if not buffer.is_contiguous or inside != 1 or not between.is_constant:
         return None
     length = between.constant
-    unit = aligned_elements(buffer)
+    unit = aligned_elements(buffer.dtype)
     if length < SHORTEST_ROW or length % unit == 0 or between not in buffer.stride:
         return None
     return Padding(length, length + -length % unit)
@@ -276,7 +276,7 @@ def _without_rest(statement: Statement, analysis: Analysis) -> tuple[Statement, 
         return ()
     (output,) = statement.outputs
     depth = call.depth.constant
-    whole = depth - depth % aligned_elements(output.layout)
+    whole = depth - depth % aligned_elements(output.layout.dtype)
     matrices = call.left, call.right
     along = call.left.layout.stride[-1] == 1 or call.right.layout.stride[-2] == 1
     if whole == depth or whole < SHORTEST_ROW or output.layout.dtype not in RESTS:

@@ -22,7 +22,7 @@ from functools import partial
 from typing import Final
 
 from fusewright.ir.index import Index, LoopSymbol, integer, known_multiple
-from fusewright.ir.limits import ALIGNED_ROW_BYTES, ProductSizes
+from fusewright.ir.limits import ProductSizes, aligned_elements
 from fusewright.ir.products import DOT
 from fusewright.ir.program import (
     Buffer,
@@ -73,7 +73,7 @@ class Matrix:
         """Whether its rows, or its columns, are contiguous and begin at aligned addresses."""
         layout = self.layout
         *outer, rows, columns = layout.stride
-        unit = aligned_elements(layout)
+        unit = aligned_elements(layout.dtype)
         between = (layout.offset, *outer, rows if columns == 1 else columns)
         return 1 in (rows, columns) and all(known_multiple(step, unit) for step in between)
 
@@ -99,18 +99,13 @@ class ProductCall:
     def sizes(self, output: Buffer, analysis: Analysis) -> ProductSizes | None:
         """The sizes of the product; None where it has no elements."""
         sizes = product_sizes(output, output.layout.size, self.depth, analysis)
-        columns, unit = output.layout.size[-1], aligned_elements(output.layout)
+        columns, unit = output.layout.size[-1], aligned_elements(output.layout.dtype)
         return sizes and replace(
             sizes,
             lies_along_depth=self.lies_along_depth,
             has_aligned_operands=self.left.has_aligned_rows and self.right.has_aligned_rows,
             is_uneven=columns.is_constant and columns.constant % unit != 0,
         )
-
-
-def aligned_elements(layout: Layout) -> int:
-    """The elements of a piece of memory that is read and written at once."""
-    return max(1, ALIGNED_ROW_BYTES // layout.dtype.bytes)
 
 
 def _without_bias(arguments: tuple[Operand, ...], analysis: Analysis) -> ProductCall | None:

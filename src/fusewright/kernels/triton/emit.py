@@ -32,7 +32,7 @@ from fusewright.ir.group import (
 )
 from fusewright.ir.index import Index, RealSymbol, Symbol, integer, known_multiple
 from fusewright.ir.kernel import KernelArgument, TritonFacts
-from fusewright.ir.limits import ALIGNED_ROW_BYTES
+from fusewright.ir.limits import aligned_elements
 from fusewright.ir.proof import is_nonnegative
 from fusewright.ir.value import Constant, Load, Masked, Value, postorder
 from fusewright.kernels.triton.axis_form import AxisStage, axis_stages
@@ -387,7 +387,7 @@ class KernelWriter:
         dtype = self.types.get(store.buffer)
         if dtype is None or store.index.stride(axis.symbol) != 1:
             return False
-        unit = ALIGNED_ROW_BYTES // dtype.bytes
+        unit = aligned_elements(dtype)
         first = store.index.substitute({axis.symbol: integer(0)})
         return known_multiple(first, unit) and not known_multiple(axis.extent, unit)
 
