@@ -6,14 +6,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 
 import fusewright
+from fusewright.runtime.cuda_graphs import CudaDevice
 from tests.gpu.support import CUDA, needs_gpu
 from tests.gpu.test_cuda_graphs import replayed, replays
 from tests.gpu.test_user_kernels import add, blocks
+from tests.threads import in_threads
 
 pytestmark = needs_gpu
 
@@ -80,3 +83,35 @@ def test_the_program_records_the_first_call() -> None:
         x.normal_()
         graph.replay()
         torch.testing.assert_close(result, x.sin() * 3 - 1)
+
+
+def test_what_runs_beside_a_recording_is_no_part_of_it() -> None:
+    """On each stream that torch has to give, from another thread: it runs, once."""
+    counter = torch.zeros(1, device=CUDA).add_(0)
+    torch.cuda.synchronize()
+
+    def add_everywhere(_: int) -> None:
+        for _ in range(40):
+            with torch.cuda.stream(torch.cuda.Stream()):
+                counter.add_(1)
+
+    def call(inputs: list[Any]) -> tuple[Any, ...]:
+        result = inputs[0] * 2
+        in_threads(add_everywhere, 1)
+        return (result,)
+
+    x = torch.ones(3, device=CUDA)
+    device = CudaDevice(0)
+    graph, (result,) = device.record(call, [x])
+    graph.replay()
+    torch.cuda.synchronize()
+    assert counter.item() == 40 and result.tolist() == [2, 2, 2]
+
+
+def test_streams_of_recordings_are_used_again() -> None:
+    handles = set()
+    for _ in range(3):
+        device = CudaDevice(0)
+        handles.add(device._stream.cuda_stream)
+    first, second = CudaDevice(0), CudaDevice(0)
+    assert len(handles) <= 2 and first._stream != second._stream

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from fusewright import torch_compat
-from fusewright.runtime import cuda_graphs
+from fusewright.runtime import cuda_driver, cuda_graphs
 from fusewright.runtime.cuda_graphs import CudaDevice
 
 Pool = tuple[int, int]
@@ -123,7 +123,7 @@ def model(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> To
     model = Torch(unwinds=request.param)
     monkeypatch.setattr(torch.cuda, "CUDAGraph", model.graph)
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", model.handle)
-    monkeypatch.setattr(torch.cuda, "Stream", lambda index: Stream())
+    monkeypatch.setattr(cuda_driver, "own_stream", lambda owner, index: Stream())
     monkeypatch.setattr(torch.cuda, "current_stream", lambda index: Stream())
     monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
     monkeypatch.setattr(torch_compat.cuda, "_end_allocations", model.end_allocations)

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import weakref
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -29,6 +31,9 @@ RELAXED_CAPTURE: Final = 2
 """The driver's number of the mode of a thread in which nothing is forbidden while it records that
 does no harm to other streams.
 """
+
+WAITS_FOR_NO_OTHER: Final = 1
+"""The driver's flag of a stream that is not in order with the default one, as torch's are not."""
 
 
 class DriverRefused(FusewrightError):
@@ -118,6 +123,26 @@ def while_recording() -> Iterator[None]:
         yield
     finally:
         exchange(ctypes.byref(mode))  # It holds what was so before.
+
+
+_IDLE_STREAMS: Final[dict[int, list[torch.cuda.Stream]]] = defaultdict(list)
+"""By GPU: those whose owner is gone. A stream is never destroyed: memory is kept by streams."""
+
+
+def own_stream(owner: object, device: int) -> torch.cuda.Stream:
+    """A stream of a GPU on which nothing runs but what `owner` puts there, as long as it lives:
+    torch's own streams are 32, handed out in turn, so that two who ask may have the same one.
+    """
+    try:
+        stream = _IDLE_STREAMS[device].pop()
+    except IndexError:
+        handle = ctypes.c_void_p()
+        with current(context(device)), while_recording():
+            create = library().cuStreamCreate
+            check(create(ctypes.byref(handle), WAITS_FOR_NO_OTHER), f"a stream of GPU {device}")
+        stream = torch.cuda.ExternalStream(handle.value or 0, device=device)
+    weakref.finalize(owner, _IDLE_STREAMS[device].append, stream).atexit = False
+    return stream
 
 
 def load(device: int, code: bytes, name: str, shared_bytes: int) -> int:

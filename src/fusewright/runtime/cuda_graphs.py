@@ -40,6 +40,7 @@ from fusewright.context import COLLECTOR_PAUSE
 from fusewright.logs import warn
 from fusewright.native._extension import names_of
 from fusewright.records import record, replace
+from fusewright.runtime import cuda_driver
 from fusewright.runtime.static_memory import (
     FREE,
     GONE,
@@ -95,11 +96,13 @@ _BROKEN: Final[list[torch.cuda.CUDAGraph]] = []
 
 
 class CudaDevice:
-    """A GPU, with the side stream and the memory that recordings are made in."""
+    """A GPU, with the side stream and the memory that recordings are made in. The stream is its
+    own: what somebody else launched on it meanwhile would be recorded, and would not run.
+    """
 
     def __init__(self, index: int) -> None:
         self._index = index
-        self._stream = torch.cuda.Stream(index)
+        self._stream = cuda_driver.own_stream(self, index)
         self._memory = torch.cuda.graph_pool_handle()
 
     def warm_up(self, call: Call, inputs: list[Any]) -> tuple[Any, ...]:
