@@ -12,8 +12,12 @@ import torch
 import fusewright
 from fusewright import philox
 from fusewright.aot import trace_inference
-from fusewright.aot.kernel_draws import SEEDS, uniform_operator
+from fusewright.aot.kernel_draws import SEEDS, seeds_operator, uniform_operator
 from fusewright.context import CompileContext
+from fusewright.ir.limits import ALIGNED_ROW_BYTES
+
+
+CPU = torch.device("cpu")
 
 
 def test_the_operator_gives_philox_of_places_in_row_major_order() -> None:
@@ -66,7 +70,7 @@ def two_draws(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 def test_seeds_are_drawn_at_once() -> None:
     x = torch.randn(3, 5)
     torch.manual_seed(3)
-    seeds = torch.randint(SEEDS, (2,))
+    seeds = seeds_operator()(2, device=CPU)
     first, second = (philox.uniform(one, torch.arange(15)).view(3, 5) for one in seeds)
     compiled = fusewright.compile(two_draws, options={"strict": True, "verify": True})
     for _ in range(2):
@@ -79,6 +83,13 @@ def test_seeds_are_drawn_at_once() -> None:
     assert [call for call in calls if "philox" not in call] == ["fusewright.draw_seeds.default"]
 
 
+def test_seeds_are_aligned() -> None:
+    """A kernel for a GPU that is given one at another address takes three times as long."""
+    seeds = seeds_operator()(3, device=CPU)
+    assert {seed.data_ptr() % ALIGNED_ROW_BYTES for seed in seeds} == {0}
+    assert len(set(map(int, seeds))) == len(seeds)
+
+
 def test_seeds_are_kept_for_backward() -> None:
     x = torch.randn(3, 5, requires_grad=True)
     compiled = fusewright.compile(two_draws, options={"strict": True, "verify": True})
@@ -86,7 +97,7 @@ def test_seeds_are_kept_for_backward() -> None:
     scaled, _ = compiled(x)
     (slope,) = torch.autograd.grad(scaled.sum(), x)
     torch.manual_seed(3)
-    drawn = philox.uniform(torch.randint(SEEDS, (2,))[0], torch.arange(15)).view(3, 5)
+    drawn = philox.uniform(seeds_operator()(2, device=CPU)[0], torch.arange(15)).view(3, 5)
     assert torch.equal(slope, drawn)
 
 

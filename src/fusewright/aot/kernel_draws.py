@@ -35,6 +35,8 @@ from fusewright import philox, torch_compat
 from fusewright.formulas import When, formula
 from fusewright.formulas.draws import native_dropout as dropout_of_nothing
 from fusewright.formulas.helpers import as_type, rounded, widened
+from fusewright.ir.dtype import DType
+from fusewright.ir.limits import aligned_elements
 from fusewright.own_operators import define
 from fusewright.torch_compat import OpOverload
 
@@ -71,12 +73,15 @@ def native_dropout(x: Tensor, probability: float, train: bool | None) -> tuple[T
 
 
 def _draw_seeds(count: int, device: torch.device) -> list[Tensor]:
-    return list(torch.randint(SEEDS, (count,), device=device).unbind())
+    apart = aligned_elements(DType.I64)
+    return list(torch.randint(SEEDS, (count, apart), device=device)[:, 0].unbind())
 
 
 @functools.cache
 def seeds_operator() -> OpOverload:
-    """`draw_seeds(count)`: single numbers, which share memory."""
+    """`draw_seeds(count)`: single numbers, which share memory. Each is aligned as a tensor of its own
+    would be: a kernel loads and stores in pieces where all that it is given is aligned.
+    """
     return define(
         "draw_seeds",
         "(int count, *, Device device) -> Tensor[]",
