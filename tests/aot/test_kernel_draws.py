@@ -16,7 +16,6 @@ from fusewright.aot.kernel_draws import SEEDS, seeds_operator, uniform_operator
 from fusewright.context import CompileContext
 from fusewright.ir.limits import ALIGNED_ROW_BYTES
 
-
 CPU = torch.device("cpu")
 
 

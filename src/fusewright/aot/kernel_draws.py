@@ -79,8 +79,8 @@ def _draw_seeds(count: int, device: torch.device) -> list[Tensor]:
 
 @functools.cache
 def seeds_operator() -> OpOverload:
-    """`draw_seeds(count)`: single numbers, which share memory. Each is aligned as a tensor of its own
-    would be: a kernel loads and stores in pieces where all that it is given is aligned.
+    """`draw_seeds(count)`: single numbers, which share memory. Each is aligned as a tensor of its
+    own would be: a kernel loads and stores in pieces where all that it is given is aligned.
     """
     return define(
         "draw_seeds",
