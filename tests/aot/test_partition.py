@@ -266,6 +266,29 @@ def test_what_is_in_memory_anyway_is_saved_with_two_numbers_a_row() -> None:
     assert "mm" in saved
 
 
+# -- sizes that depend on data ---------------------------------------------------------------------
+
+
+def chosen_by_sign(x: torch.Tensor) -> torch.Tensor:
+    y = x.sin().tan()
+    return y[y > 0] * 2
+
+
+def chosen_in_order(x: torch.Tensor) -> torch.Tensor:
+    y = x.sin().tan()
+    return y.flatten()[(y > 0).flatten().nonzero().squeeze(-1)] * 2
+
+
+@pytest.mark.parametrize("program", [chosen_by_sign, chosen_in_order])
+@pytest.mark.parametrize("budget", [1.0, 0.0])
+def test_what_sizes_depend_on_is_computed_once(program: Any, budget: float) -> None:
+    """Rounded otherwise, it would choose more elements than there are gradients."""
+    inputs = (leaf(8, 5),)
+    partition = min_cut_rematerialization_partition(joint_of(program, *inputs), budget)
+    assert "gt" not in operators(partition.backward.graph)
+    check_gradients(program, partition, *inputs)
+
+
 # -- what is at hand ------------------------------------------------------------------------------
 
 

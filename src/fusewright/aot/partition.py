@@ -159,6 +159,27 @@ def sought_values(halves: Halves) -> set[fx.Node]:
     return nodes
 
 
+def counted_values(halves: Halves) -> set[fx.Node]:
+    """The forward half's values of which elements are counted or chosen by truth, so that a size
+    depends on them. What is computed again in another kernel may be rounded otherwise, and choose
+    more elements or fewer, than the gradient has.
+    """
+    counted: set[fx.Node] = set()
+    for node in halves.forward:
+        match node.target:
+            case aten.nonzero.default | aten._unique2.default | aten.repeat_interleave.Tensor:
+                counted.add(saved_in_place_of(node.all_input_nodes[0]))
+            case aten.masked_select.default | aten.index.Tensor:
+                masks = [value for value in node.all_input_nodes if _is_mask(value)]
+                counted.update(map(saved_in_place_of, masks))
+    return counted & halves.forward.keys()
+
+
+def _is_mask(node: fx.Node) -> bool:
+    value = node.meta["val"]
+    return isinstance(value, torch.Tensor) and value.dtype in (torch.bool, torch.uint8)
+
+
 def is_fused(node: fx.Node) -> bool:
     """Whether a kernel that computes `node` may compute what it reads on the way."""
     target: Any = node.target

@@ -35,6 +35,7 @@ from fusewright.aot.partition import (
     Halves,
     Partition,
     byte_count,
+    counted_values,
     find_halves,
     is_fused,
     saved_in_place_of,
@@ -132,7 +133,7 @@ class _Chooser:
         self.positions = {node: index for index, node in enumerate(ordered)}
         self.read = self._read_by_backward()
         self.needed = self._needed()
-        self.sought = sought_values(self.halves)
+        self.exact = sought_values(self.halves) | counted_values(self.halves)
         self.costs = {node: self._cost(node) for node in self.needed}
         self.written = joint.written_inputs
         self.saved_by_eager = _saved_by_eager(joint)
@@ -174,7 +175,7 @@ class _Chooser:
         if node in self.halves.early:
             return Cost.FREE  # backward is where it would be computed anyway
         target = node.target
-        if node in self.sought or ("checkpoint" in node.meta and self._leaves_its_region(node)):
+        if node in self.exact or ("checkpoint" in node.meta and self._leaves_its_region(node)):
             return Cost.FORBIDDEN
         if not isinstance(target, OpOverload):
             return self._cost_of_call(node)
