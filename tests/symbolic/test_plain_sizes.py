@@ -9,7 +9,10 @@ import torch
 from torch.nn import functional as F
 
 import fusewright
+from fusewright.errors import UnsupportedOperator
 from fusewright.fake import mode
+from fusewright.symbolic.facts import ShapeFacts
+from fusewright.symbolic.nodes import symbolic_int
 
 
 @pytest.mark.parametrize("function", [torch.rms_norm, F.rms_norm])
@@ -25,3 +28,16 @@ def test_rms_norm(function: object, monkeypatch: pytest.MonkeyPatch) -> None:
         (expected,) = torch.autograd.grad(F.rms_norm(x, x.shape[-1:]), x, gradient)
         torch.testing.assert_close(found, expected)
     assert len(fusewright.compilations(compiled)) == 2
+
+
+def test_who_takes_no_symbols_at_all_is_no_error_of_the_program() -> None:
+    """C++ of some version of torch asks for what no symbol tells."""
+
+    def refusing(x: torch.Tensor) -> torch.Tensor:
+        raise RuntimeError("Cannot call numel() on tensor with symbolic sizes/strides")
+
+    facts = ShapeFacts()
+    fakes = mode.FakeMode(facts)
+    x = fakes.fake_distinct(torch.ones(4), [symbolic_int(facts, facts.size(4))], [1])
+    with fakes, pytest.raises(UnsupportedOperator, match="refusing takes no symbolic sizes"):
+        fakes.call(refusing, [x], {})

@@ -127,7 +127,8 @@ class FakeMode(TorchDispatchMode):
 
         Where sizes are symbolic, and a composite operator in C++ takes none, the call is written
         out, or made again with torch's Python implementations of such operators. A float that
-        varies is kept, where the function is known to compute with it only.
+        varies is kept, where the function is known to compute with it only. UnsupportedOperator:
+        there is no other way than to know the sizes.
         """
         if self.facts is None:
             self._may_begin_again = self.later is not None
@@ -141,6 +142,7 @@ class FakeMode(TorchDispatchMode):
             args = [plain(argument) for argument in args]
             kwargs = {name: plain(argument) for name, argument in kwargs.items()}
         written = written_out(function, args, kwargs)
+        written = written or formula_of_call(function, When.GRADIENT_OF_VARYING_SIZE)
         result = NotImplemented if written is None else self._call(written, args, kwargs)
         return self._call(function, args, kwargs) if result is NotImplemented else result
 
@@ -158,7 +160,15 @@ class FakeMode(TorchDispatchMode):
         with torch_compat.python_kernels():
             written = formula_of_call(function, When.VARYING_SIZE)
             result = NotImplemented if written is None else written(*args, **kwargs)
-            return function(*args, **kwargs) if result is NotImplemented else result
+            if result is not NotImplemented:
+                return result
+            try:
+                return function(*args, **kwargs)
+            except RuntimeError as error:
+                if not torch_compat.is_symbolic_refusal(error):
+                    raise
+                name = getattr(function, "__name__", repr(function))
+                raise UnsupportedOperator(f"{name} takes no symbolic sizes") from error
 
     # -- real tensors -----------------------------------------------------------------------------
 

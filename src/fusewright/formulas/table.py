@@ -48,6 +48,9 @@ class When(Enum):
     VARYING_SIZE = auto()
     """For a function of torch whose C++ takes plain sizes, on tensors whose sizes vary."""
 
+    GRADIENT_OF_VARYING_SIZE = auto()
+    """For one of which the C++ that computes the gradient does, in some versions of torch."""
+
 
 _FORMULAS: Final[dict[When, dict[Any, Formula]]] = defaultdict(dict)
 

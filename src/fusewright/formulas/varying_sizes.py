@@ -97,6 +97,42 @@ def corrcoef(x: Tensor) -> Any:
     return (result / deviations.unsqueeze(1) / deviations).clip(-1, 1)
 
 
+@formula(torch.quantile, torch.Tensor.quantile, when=When.VARYING_SIZE)
+def quantile(
+    x: Tensor,
+    q: float | Tensor,
+    dim: int | None = None,
+    keepdim: bool = False,
+    *,
+    interpolation: str = "linear",
+    out: Tensor | None = None,
+) -> Any:
+    """`torch.quantile` at one place: between the two elements, in order, that are next to it."""
+    if isinstance(q, Tensor) or not 0 <= q <= 1 or interpolation != "linear" or out is not None:
+        return NotImplemented
+    if x.dtype not in (torch.float32, torch.float64) or x.numel() == 0:
+        return NotImplemented
+    ordered = x.flatten().sort().values if dim is None else x.movedim(dim, -1).sort().values
+    last = ordered.shape[-1] - 1 if ordered.dim() else 0
+    place = torch.full((), q, dtype=x.dtype, device=x.device) * last
+    is_unknown = ordered.isnan().any(-1, keepdim=True)
+    places = torch.where(is_unknown, last, place)
+    below, above = (ordered.gather(-1, at.long()) for at in (places.floor(), places.ceil()))
+    result = torch.lerp(below, above, places - places.floor())
+    if not keepdim:
+        return result.squeeze(-1)
+    return result.reshape([1] * x.dim()) if dim is None else result.movedim(-1, dim)
+
+
+@formula(torch.trace, torch.Tensor.trace, when=When.GRADIENT_OF_VARYING_SIZE)
+def trace(x: Tensor) -> Any:
+    """`torch.trace` where a gradient is asked for. The CPU has none of half types."""
+    is_differentiated = torch.is_grad_enabled() and x.requires_grad
+    if not is_differentiated or x.dim() != 2 or x.itemsize < 4:
+        return NotImplemented
+    return x.diagonal().sum()
+
+
 _WEIGHING: Final = {
     ("linear", False): aten.upsample_linear1d.default,
     ("bilinear", False): aten.upsample_bilinear2d.default,
