@@ -11,7 +11,9 @@ import torch
 from fusewright.fuzz import loops
 from fusewright.fuzz.campaign import generate
 from fusewright.fuzz.checking import check, signature
-from fusewright.fuzz.comparison import CLASSES, Finding
+from fusewright.fuzz.comparison import CLASSES, Finding, compare
+from fusewright.fuzz.execution import run
+from fusewright.fuzz.judge import Judge
 from fusewright.fuzz.observation import Observer
 from fusewright.fuzz.program import ENDING, RandomProgram
 from fusewright.runtime.guard_pages import MemoryFault
@@ -218,6 +220,55 @@ def test_numbers_of_few_digits_meet_poles() -> None:
         body = f"return (torch.mvlgamma(torch.full((3,), {value}, dtype=torch.float32), 2),)"
         body = body if kinds else body.replace("float32", "bfloat16")
         assert found(program(body), lambda f, x: (f(x)[0] * 0 - torch.inf,)) == kinds
+
+
+def test_operators_in_place_are_judged_as_others() -> None:
+    """In another order nothing is left of 7 between two large numbers."""
+    sums = program("x0[:, 0] = 1e9\nx0[:, 1] = 7\nx0[:, 2] = -1e9\nx0.cumsum_(1)\nreturn (x0 * 1,)")
+    assert found(sums, lambda f, x: (f(x)[0] * torch.tensor([1.0, 1.0, 0.0]),)) == set()
+    wrong = found(sums, lambda f, x: (f(x)[0] * torch.tensor([1.1, 1.0, 1.0]),))
+    assert wrong == {"wrong_value"}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_squares_of_variances_overflow_in_some_order(dtype: str) -> None:
+    """Eager's variance in double precision is NaN then, and a compiled one may be infinite; not
+    beside an infinity, and not where nothing overflows.
+    """
+    numbers = f"x = torch.tensor({{}}, dtype=torch.{dtype})\nreturn (x.var(0) >= 1,)"
+    largest = torch.finfo(getattr(torch, dtype)).max
+    large = program(numbers.format([largest, -largest, 1.0]))
+    assert found(large, lambda f, x: (torch.ones_like(f(x)[0]),)) == set()
+    assert found(large, lambda f, x: (torch.zeros_like(f(x)[0]),)) == set()
+    plain = program(numbers.format([3.0, -3.0, 1.0]))
+    assert found(plain, lambda f, x: (torch.zeros_like(f(x)[0]),)) == {"wrong_value"}
+    infinite = program("x0[0] = torch.inf\nreturn (x0.var(0) >= 1,)")
+    assert found(infinite, lambda f, x: (torch.ones_like(f(x)[0]),)) == {"wrong_value"}
+
+
+def test_rounding_may_decide_how_many_elements_there_are() -> None:
+    decided, plain = "x0[x0 / 3 * 3 == x0]", "x0[x0 > 0]"
+    everything: Fault = lambda f, x: (x.flatten().clone(),)  # noqa: E731
+    assert found(program(f"return ({decided},)"), everything) == set()
+    assert found(program(f"return ({plain},)"), everything) == {"wrong_meta"}
+    assert found(program(f"return ({decided},)"), lambda f, x: (x.clone(),)) == {"wrong_meta"}
+
+
+@pytest.mark.parametrize("choice", ["sort(0)", "topk(3, 0)", "kthvalue(3, 0)", "mode(0)"])
+def test_on_a_gpu_any_of_equal_elements_may_be_chosen(choice: str) -> None:
+    """On a CPU it is the one that eager takes; of elements that differ there is none to choose."""
+
+    def kinds(rows: str, mirrored: str, any_of_equals: bool) -> set[str]:
+        body = f"v = x0[torch.tensor([{rows}])]{{}}.{choice}\nreturn (v[0], {{}})"
+        source, other = program(body.format("", "v[1]")), program(body.format(".flip(0)", mirrored))
+        findings = compare(list(run(source)), list(run(other)), Judge(source, any_of_equals))
+        return {finding.kind for finding in findings}
+
+    equal, different = "0, 1, 1, 1", "0, 1, 2, 3"
+    assert kinds(equal, "3 - v[1]", any_of_equals=True) == set()
+    assert kinds(equal, "3 - v[1]", any_of_equals=False) == {"wrong_value"}
+    assert kinds(different, "3 - v[1]", any_of_equals=True) == set()
+    assert kinds(different, "v[1] * 1", any_of_equals=True) == {"wrong_value"}
 
 
 def test_parts_of_complex_numbers_are_judged_one_by_one() -> None:

@@ -13,6 +13,7 @@ from fusewright.api import compile
 from fusewright.fuzz.comparison import Finding, compare, gravest
 from fusewright.fuzz.execution import Outcome, Transform, run, told_fallbacks
 from fusewright.fuzz.judge import Judge
+from fusewright.fuzz.overlooked_writes import OverlookedWrites
 from fusewright.fuzz.program import RandomProgram
 from fusewright.fuzz.repeated_writes import RepeatedWrites
 from fusewright.records import record
@@ -110,13 +111,13 @@ def _verified(
 
 def _eager(program: RandomProgram, device: str) -> list[Outcome] | None:
     """The outcomes of the calls as they are written; None where they tell nothing."""
-    writes = RepeatedWrites()
+    repeated, overlooked = RepeatedWrites(), OverlookedWrites()
     try:
-        with nullcontext() if device == "cpu" else writes:
+        with overlooked, nullcontext() if device == "cpu" else repeated:
             outcomes = list(run(program, device=device))
     except Exception:
         return None
-    if writes.met:
+    if repeated.met or overlooked.met:
         return None
     raised = [outcome.raised for outcome in outcomes if outcome.raised is not None]
     if any(observed.phase == "make" or TWO_DEVICES in observed.message for observed in raised):
@@ -137,7 +138,8 @@ def _findings(
             for message in messages
             if not any(outcome.raised for outcome in eager)
         ]
-    return [*compare(eager, outcomes, Judge(program)), *fallbacks]
+    judge = Judge(program, any_of_equals=device != "cpu")
+    return [*compare(eager, outcomes, judge), *fallbacks]
 
 
 def signature(program: RandomProgram, finding: Finding) -> str:

@@ -110,6 +110,14 @@ POLES: Final = {"lgamma": 1, "digamma": 1, "polygamma": 1, "mvlgamma": 2}
 lies between two poles. Numbers of few digits meet them, and numbers with noise never do.
 """
 
+DEVIATIONS: Final = frozenset(str.split("var std var_mean std_mean"))
+"""Means of squared differences: where squares overflow they are infinite, or NaN where an infinite
+mean is subtracted from infinity.
+"""
+
+SELECTIONS: Final = frozenset(str.split("sort topk kthvalue median nanmedian mode"))
+"""Operators that give elements along a dimension, and their places: on a GPU any of equal ones."""
+
 SIGNS: Final = frozenset(str.split("signbit copysign"))
 """Operators that show the sign of a NaN, which means nothing."""
 
@@ -119,6 +127,11 @@ UNLIKE_AT_NAN: Final = frozenset(
     )
 )
 """Operators whose results at NaN differ in eager between vectors and the last elements."""
+
+JUDGED_BY_NAME: Final = (
+    SUMS | SQUARES | ABSOLUTE | OF_THE_LARGER | UNSIGNED | CANCELLING | SIGNS | POLES.keys()
+)
+"""Operators with noise of their own, whose in-place forms have the same."""
 
 UNITS: Final = 4
 """Units of rounding that a result is changed by at most: an operator rounds more than once."""
@@ -130,12 +143,16 @@ class _Noise(TorchDispatchMode):
     What two numbers of a sum overflow in, the dtype `narrowest`, or the square of one, may or may
     not overflow on the way to the result, as the sum is ordered: in some runs (told by `seed`) such
     numbers are infinite, and in some they are cut to what does not overflow. What is left of a sum
-    that cancels is exactly 0 in some runs, as in one order it may be.
+    that cancels is exactly 0 in some runs, as in one order it may be. With `any_of_equals`, what is
+    chosen among equal elements is any of them.
     """
 
-    def __init__(self, size: float, seed: int, narrowest: torch.dtype) -> None:
+    def __init__(
+        self, size: float, seed: int, narrowest: torch.dtype, any_of_equals: bool = False
+    ) -> None:
         super().__init__()
         self._size = size
+        self._any_of_equals = any_of_equals
         self._seed = seed
         self._largest = torch.finfo(narrowest).max
         self._least = torch.finfo(narrowest).smallest_normal
@@ -144,14 +161,24 @@ class _Noise(TorchDispatchMode):
     def __torch_dispatch__(
         self, function: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
     ) -> Any:
+        kwargs = kwargs or {}
         if torch_compat.is_composite(function):  # as operators come in inference mode
             with self:
-                return torch_compat.decompose(function, args, kwargs or {})
+                return torch_compat.decompose(function, args, kwargs)
         name = function.overloadpacket.__name__
-        args = self._arguments(name, args, kwargs or {})
-        result = function(*args, **(kwargs or {}))
+        if name.endswith("_") and name[:-1] in JUDGED_BY_NAME:
+            form = torch_compat.not_in_place(function)
+            return args[0].copy_(self.__torch_dispatch__(form, types, args, kwargs))
+        if self._any_of_equals and name in SELECTIONS:
+            return self._selected(function, args, kwargs)
+        return self._noisy(name, function, args, kwargs)
+
+    def _noisy(self, name: str, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """The result of an operator, with noise."""
+        args = self._arguments(name, args, kwargs)
+        result = function(*args, **kwargs)
         if self._cancels and name in SUMS | PRODUCTS and args[0].is_floating_point():
-            result = self._in_another_order(name, result, function, args, kwargs or {})
+            result = self._in_another_order(name, result, function, args, kwargs)
         if name in UNLIKE_AT_NAN:
             return self._with_any_at_nan(result, args)
         if name in ABSOLUTE:
@@ -163,6 +190,8 @@ class _Noise(TorchDispatchMode):
             self._overflow(tensors[0], args[0])
             if self._cancels and name in WITH_STATISTICS:
                 self._cancel(tensors[0], args[0], tensors[2])
+        if name in DEVIATIONS and self._seed % 4 == 3:
+            self._overflow_squares(function, tensors[0], args, kwargs)
         if name in CANCELLING:
             factor, argument = args[0], args[-1]  # one and the same without a gradient
             noise = factor * self._noise(factor.shape).to(factor)
@@ -254,6 +283,30 @@ class _Noise(TorchDispatchMode):
         if self._seed % 4 == 3 and bool((value.abs() > self._largest**0.5 / 2).any()):
             result.mul_(0.0)
 
+    def _overflow_squares(
+        self, function: Any, result: torch.Tensor, args: Sequence[Any], kwargs: dict[str, Any]
+    ) -> None:
+        """Make a deviation of finite numbers infinite where their squares overflow."""
+        value = args[0]
+        small = function(torch.where(value.isfinite(), value.sgn(), math.nan), *args[1:], **kwargs)
+        is_of_finite = (small[0] if isinstance(small, tuple) else small).isfinite()
+        overflows = ~(result <= self._largest) & is_of_finite
+        result.copy_(torch.where(overflows, math.inf, result))
+
+    def _selected(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """A selection of what is shuffled along the dimension, with indices into what is not: of
+        equal elements it may take another one.
+        """
+        value = args[0]
+        names = [argument.name for argument in torch_compat.operator_arguments(function)]
+        named = dict(zip(names, args, strict=False)) | kwargs
+        dim = named.get("dim", -1)
+        if "dim" not in names or named.get("stable") or not value.dim() or not value.shape[dim]:
+            return function(*args, **kwargs)
+        order = torch.randperm(value.shape[dim], generator=self._generator)
+        elements, places = function(value.index_select(dim, order), *args[1:], **kwargs)
+        return elements, order[places]
+
     @property
     def _cancels(self) -> bool:
         """Whether this is a run in which what is left of a sum that cancels is 0."""
@@ -307,10 +360,14 @@ class _Noise(TorchDispatchMode):
 
 
 class Judge:
-    """Answers for the tensors of a program by call and path; it runs what is asked for only."""
+    """Answers for the tensors of a program by call and path; it runs what is asked for only.
 
-    def __init__(self, program: RandomProgram) -> None:
+    `any_of_equals`: whether operators that choose among equal elements may choose any.
+    """
+
+    def __init__(self, program: RandomProgram, any_of_equals: bool = False) -> None:
         self._program = program
+        self._any_of_equals = any_of_equals
         self._exact: list[Outcome] | None = None
         self._noisy: list[list[Outcome]] = []
         self.unit = torch.finfo(program.narrowest).eps
@@ -320,6 +377,12 @@ class Judge:
         if self._exact is None:
             self._exact = _outcomes(lambda: list(run(self._program, lift=True)))
         return _values(self._exact, call, path, shape)
+
+    def shapes(self, call: int, path: str) -> set[tuple[int, ...]]:
+        """The shapes that a tensor has in runs with noise."""
+        outcomes = [run[call] for run in self._runs(MANY) if call < len(run)]
+        facts = [outcome.facts.get(path) for outcome in outcomes]
+        return {fact.shape for fact in facts if isinstance(fact, Tensor)}
 
     def samples(self, call: int, path: str, shape: Sequence[int], count: int) -> list[torch.Tensor]:
         """The values of so many runs with noise."""
@@ -339,7 +402,8 @@ class Judge:
     def _sample(self, number: int) -> list[Outcome]:
         def noisy() -> list[Outcome]:
             size = UNITS * self.unit
-            with _Noise(size, 1 + number, self._program.narrowest), noisy_inputs(size):
+            noise = _Noise(size, 1 + number, self._program.narrowest, self._any_of_equals)
+            with noise, noisy_inputs(size):
                 return list(run(self._program, lift=True))
 
         return _outcomes(noisy)

@@ -336,6 +336,12 @@ def written_arguments(op: OpOverload) -> tuple[str, ...]:
     )
 
 
+def not_in_place(op: OpOverload) -> OpOverload:
+    """`add.Tensor` for `add_.Tensor`: the operator of the same arguments that writes to none."""
+    packet = getattr(getattr(torch.ops, op.namespace), op.overloadpacket.__name__.removesuffix("_"))
+    return getattr(packet, op._overloadname)  # type: ignore[no-any-return]
+
+
 @functools.cache
 def is_view_operator(op: OpOverload) -> bool:
     """True when a result may share storage with an argument that is not written to."""
