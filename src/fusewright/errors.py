@@ -234,6 +234,12 @@ class DataDependent(FusewrightError):
     """
 
 
+class UnmetSize(RuntimeError):
+    """A size found in data is not the one that an operator behind it was compiled for. Eager may
+    still go on: where it is 1, it is broadcast.
+    """
+
+
 class MarkedDimension(FusewrightError):
     """A dimension marked with `mark_dynamic` that the program needs to have one size."""
 

@@ -219,6 +219,15 @@ class RanEagerly(Event):
 
 
 @record(kw_only=True)
+class RanForItsSizes(RanEagerly):
+    """A call runs as it was written since a size found in data is not the one that was compiled
+    for: no defect.
+    """
+
+    level: ClassVar[int] = logging.INFO
+
+
+@record(kw_only=True)
 class RanForItsBackward(RanEagerly):
     """A graph runs as it was captured since its backward raises, as eager's does: no defect."""
 

@@ -25,6 +25,7 @@ from fusewright.errors import (
     Location,
     NothingRaised,
     RecompileLimitExceeded,
+    UnmetSize,
     Unsupported,
 )
 from fusewright.events import (
@@ -39,6 +40,7 @@ from fusewright.events import (
     LimitReached,
     RanEagerly,
     RanForItsBackward,
+    RanForItsSizes,
     Recompiled,
 )
 from fusewright.logs import log_text, warn
@@ -227,8 +229,11 @@ class Reporter:
         What to call if that returns though it may not.
         """
         raised = f"{type(error).__name__}: {error}"
-        what = f"the graph raised {raised}; the call runs as it was written"
-        self._events.add(RanEagerly(**about.fields, what=what, location=None))
+        is_unmet = isinstance(error, UnmetSize)
+        cause = str(error) if is_unmet else f"the graph raised {raised}"
+        event = RanForItsSizes if is_unmet else RanEagerly
+        what = f"{cause}; the call runs as it was written"
+        self._events.add(event(**about.fields, what=what, location=None))
         if may_return:
             return None
         where = "".join(traceback.format_tb(error.__traceback__)[-2:])

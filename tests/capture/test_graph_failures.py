@@ -384,3 +384,27 @@ def test_nothing_stays_alive() -> None:
     del tensor
     gc.collect()
     assert watched() is None
+
+
+SIZES_BY_DATA: dict[str, Callable[..., Any]] = {
+    "unique": lambda x, y: torch.remainder(y, torch.unique(x)),
+    "mask": lambda x, y: torch.where(x[x > 0] > 1, x[x > 0], y) + 1,
+    "nonzero": lambda x, y: x.nonzero()[:, 0] * y,
+}
+
+SINGLE = {"unique": [2, 2, 2], "mask": [0, 0, 2], "nonzero": [0, 0, 2]}
+"""Values of which each of these programs chooses one."""
+
+
+@pytest.mark.parametrize("name", SIZES_BY_DATA)
+def test_a_size_found_in_data_is_one(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Two sizes are taken to be equal, but may be broadcast: no defect, and no warning."""
+    program = SIZES_BY_DATA[name]
+    compiled = fusewright.compile(program)
+    y = torch.arange(3.0)
+    for x in ([1, 2, 3], SINGLE[name], [1, 2, 3]):
+        assert_same(compiled(torch.tensor(x), y), program(torch.tensor(x), y))
+    explanation = str(fusewright.explain(compiled))
+    assert "its size, found in data, is (1" in explanation
+    assert "report" not in explanation
+    assert not caplog.records

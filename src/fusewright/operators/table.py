@@ -112,6 +112,9 @@ class Facts:
     seeks_equals: bool = False
     """The result tells which elements of two tensors are equal: one rounding more, and none are."""
 
+    sizes_from_values: bool = False
+    """How large the result is, the values of an argument may tell alone."""
+
     @property
     def is_view(self) -> bool:
         """Whether generated code reads the argument's memory in place of the result's."""
@@ -236,11 +239,13 @@ TABLE: Final = _table(
     _row("segment_reduce cholesky", refuses_values=True),
     _row(
         """
-        index.Tensor _unsafe_index.Tensor _ctc_loss _ctc_loss.Tensor _use_miopen_ctc_loss
+        _unsafe_index.Tensor _ctc_loss _ctc_loss.Tensor _use_miopen_ctc_loss
         _use_miopen_ctc_loss.Tensor _use_cudnn_ctc_loss _use_cudnn_ctc_loss.Tensor
         """,
         takes_places_of_cpu=True,
     ),
+    _row("index.Tensor", takes_places_of_cpu=True, sizes_from_values=True),
+    _row("nonzero masked_select repeat_interleave.Tensor _unique2", sizes_from_values=True),
     _row(
         """
         fill_.Scalar zero_ masked_fill_.Scalar masked_fill_.Tensor index_fill_.int_Scalar

@@ -8,8 +8,9 @@ from collections.abc import Callable
 
 import torch
 
-from fusewright.errors import WrongLayout
+from fusewright.errors import UnmetSize, WrongLayout
 from fusewright.native import read_tensor
+from fusewright.operators import facts
 from fusewright.records import record
 
 
@@ -86,9 +87,9 @@ def with_layout(
     is somebody's are counted.
 
     Raises: RuntimeError, where the operator returned another size or type, which kernels would read
-    beyond its end or as other numbers.
+    beyond its end or as other numbers; UnmetSize, where it was to find the size in data.
     """
-    if _is_laid_out(tensor, size, stride, dtype):
+    if _is_laid_out(tensor, size, stride, dtype, whose):
         return tensor
     if whose:
         layout_copies[whose] += 1
@@ -104,7 +105,7 @@ def exact_layout(
     whose: str = "",
 ) -> torch.Tensor:
     """The same, which refuses to copy. Raises: WrongLayout, and as `with_layout`."""
-    if _is_laid_out(tensor, size, stride, dtype):
+    if _is_laid_out(tensor, size, stride, dtype, whose):
         return tensor
     raise WrongLayout(
         f"a result of stride {tensor.stride()} would be copied at each call, since {stride} was "
@@ -114,12 +115,22 @@ def exact_layout(
 
 
 def _is_laid_out(
-    tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype
+    tensor: torch.Tensor,
+    size: tuple[int, ...],
+    stride: tuple[int, ...],
+    dtype: torch.dtype,
+    whose: str,
 ) -> bool:
-    """Whether no copy is needed. Raises: RuntimeError, as `with_layout`."""
+    """Whether no copy is needed. Raises: RuntimeError and UnmetSize, as `with_layout`."""
     own = tensor.stride()
     if own == stride and tensor.shape == size and tensor.dtype is dtype:
         return True
+    operator, _, _ = whose.partition(",")
+    if tensor.dtype == dtype and tensor.shape != size and facts(operator).sizes_from_values:
+        raise UnmetSize(
+            f"{whose}: its size, found in data, is {tuple(tensor.shape)}, and what reads it was "
+            f"compiled for {size}"
+        )
     if tuple(tensor.shape) != size or tensor.dtype != dtype:
         raise RuntimeError(
             f"a library call returned {tensor.dtype} of size {tuple(tensor.shape)} where {dtype} "
