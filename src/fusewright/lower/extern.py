@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -18,6 +18,7 @@ from fusewright.ir.program import (
     CallOperator,
     CallSubprogram,
     Enumerated,
+    Layout,
     ListOf,
     Literal,
     Operand,
@@ -88,6 +89,31 @@ def call_extern(
     )
     boxes = _added(call, kernel, results)
     return boxes if is_list else boxes[0]
+
+
+def call_library(
+    call: Call,
+    target: OpOverload,
+    arguments: Sequence[Box],
+    keywords: Mapping[str, bool | int],
+    layouts: Sequence[Layout],
+) -> list[Box]:
+    """The results, which lie so, of an operator that a rule runs as eager does."""
+    builder = call.builder
+    outputs = tuple(builder.buffer(layout) for layout in layouts)
+    out_operator = out_variant(target) if len(outputs) == 1 else ""
+    statement = CallOperator(
+        outputs=outputs,
+        operator=str(target),
+        arguments=tuple(builder.operand(argument) for argument in arguments),
+        keywords=tuple((name, Literal(value)) for name, value in keywords.items()),
+        results=tuple(range(len(outputs))) if len(outputs) > 1 else (),
+        out_operator=out_operator,
+        gives_new_memory=not out_operator and facts(target).gives_new_memory,
+    )
+    builder.statements.append(statement)
+    builder.origins[outputs[0].name] = call.all_origins
+    return [builder.input(output) for output in outputs]
 
 
 def _lying_as_eagers(call: Call, argument: Any) -> Any:

@@ -19,6 +19,7 @@ from fusewright.lower.boxes import Box, Position, has_gaps
 from fusewright.lower.builder import Call
 from fusewright.lower.indexing import Picks, all_of, may_be_empty, moved, picked, within
 from fusewright.lower.rules import rule
+from fusewright.lower.runs import added_in_order
 from fusewright.lower.scalar import Scalar
 from fusewright.lower.views import clamp_start, dimension
 
@@ -100,11 +101,13 @@ def index_put(
     call: Call, x: Box, indices: Sequence[Box | None], values: Box, accumulate: bool = False
 ) -> Any:
     """`values` written or added, in order, to the elements picked by integer tensors. On a GPU
-    eager sorts them, so that sums do not depend on timing.
+    eager sorts them, so that sums do not depend on timing, and so does what adds many here.
     """
     picks = Picks.of(x, indices)
-    if picks is None or x.device != "cpu":
+    if picks is None:
         return NotImplemented
+    if x.device != "cpu":
+        return added_in_order(call, picks, values) if accumulate else NotImplemented
     sources = (values, *picks.tensors.values())
     if accumulate:
         call.realise_unless_free(values)  # Scheduling moves it here where that holds no more.

@@ -36,6 +36,7 @@ from fusewright.ir.limits import aligned_elements
 from fusewright.ir.proof import is_nonnegative
 from fusewright.ir.value import Constant, Load, Masked, Value, postorder
 from fusewright.kernels.triton.axis_form import AxisStage, axis_stages
+from fusewright.kernels.triton.early_ends import early_ends
 from fusewright.kernels.triton.in_flight import blocks_ahead
 from fusewright.kernels.triton.operations import POINTERS, TYPES, constant_text
 from fusewright.kernels.triton.random import quarter
@@ -346,6 +347,7 @@ class KernelWriter:
         self.values.policies = self.eviction_policies(stage)
         whole = self.whole_blocks(stage, axis)
         self.values.whole = axis if whole else None
+        count = self.early_end(stage, axis) or count
         self.body.add(self.loop(axis, str(whole) if whole else count))
         self.body.depth += 1
         self.block(stage, axis, along, "start")
@@ -357,6 +359,22 @@ class KernelWriter:
         self.values.forget(order if may_be_empty else along)
         for reduce in reductions:
             self.finish(reduce)
+
+    def early_end(self, stage: AxisStage, axis: TileAxis) -> str:
+        """A variable for where the last of a tile's rows ends, which memory tells; "": they end
+        together.
+        """
+        ends = early_ends(stage.actions, axis.symbol)
+        if not ends:
+            return ""
+        name = f"{axis.name}end"
+        typed = self.values.typed
+        texts = [f"tl.max({typed(e)})" if self.values.axes_of(e) else typed(e) for e in ends]
+        self.body.add(f"{name} = {texts[0]}")
+        for text in texts[1:]:
+            self.body.add(f"{name} = tl.maximum({name}, {text})")
+        self.body.add(f"{name} = tl.minimum({name}, {self.values.index(axis.extent)})")
+        return name
 
     def block(self, stage: AxisStage, axis: TileAxis, along: Sequence[Value], start: str) -> None:
         """One block of a stage that walks over its rows, with the values that vary along them."""

@@ -16,6 +16,7 @@ from fusewright.kernels.language import Implementation, Work
 from fusewright.kernels.split_groups import in_chunks, tiles_of
 from fusewright.kernels.triton.axis_form import can_be_written
 from fusewright.kernels.triton.configurations import configuration_of
+from fusewright.kernels.triton.early_ends import ends_early
 from fusewright.kernels.triton.products import product_of
 from fusewright.kernels.triton.tiling import Configuration
 
@@ -54,7 +55,8 @@ def ways_to_reduce(
     ways = [way(_word(first), first)]
     _, length = rows_of(group, hints)
     reduces = any(isinstance(a, Reduce) for stage in group.stages for a in stage.actions)
-    if not reduces or length < SHORTEST or product_of(group) is not None:
+    is_clear = length < SHORTEST or product_of(group) is not None or ends_early(group)
+    if not reduces or is_clear:
         return ways
     other = configuration_of(group, persistent=not first.tiling.persistent)
     if other.tiling.persistent != first.tiling.persistent and can_be_written(group, other.tiling):
