@@ -1,12 +1,14 @@
 """Programs as they are on a GPU, kept as text in `traced/`, compiled to machine code without a GPU:
 
-    python -m tests.gpu.traced_programs [--architectures 80 90] [--part K/N] [WORD …]
+    python -m tests.gpu.traced_programs [--architectures 80 90] [--corpora models patterns samples]
+        [--part K/N] [WORD …]
 
 They are scheduled, verified, written as kernels and as a module around them, and each kernel is
 compiled for GPUs of these compute capabilities. `--part K/N` takes every N-th program, from the
 K-th on; words choose programs by their names.
-Prints what fails, and ends with 1 if something did. `tests.gpu.pretended.trace` writes the texts
-anew, and `tests.gpu.traced_counts` counts what models' programs launch and call.
+Prints what fails, or keeps in memory what registers should hold, and ends with 1 if something did.
+`tests.gpu.pretended.trace` writes the texts anew, and `tests.gpu.traced_counts` counts what models'
+programs launch and call.
 """
 
 from __future__ import annotations
@@ -31,9 +33,11 @@ from fusewright.ir.verify_lines import verify_lines
 from fusewright.kernels import KernelSet, Languages, define_kernels
 from fusewright.kernels.batching import Batcher, with_batches
 from fusewright.packages.constants import constant_row
+from fusewright.runtime.cubins import CompileRequest
 from fusewright.runtime.cuda import TritonSource
+from fusewright.runtime.spills import spilled_bytes
 from fusewright.runtime.targets import source_of
-from fusewright.runtime.triton_compiler import SCRATCH, compile_kernel, parameter_count
+from fusewright.runtime.triton_compiler import SCRATCH, compile_request, parameter_count
 from fusewright.schedule import schedule
 from fusewright.wrapper import (
     batch_launches,
@@ -44,7 +48,7 @@ from fusewright.wrapper import (
 )
 
 FOLDER: Final = Path(__file__).parent / "traced"
-FILES: Final = {corpus: FOLDER / f"{corpus}.txt" for corpus in ("models", "samples")}
+FILES: Final = {corpus: FOLDER / f"{corpus}.txt" for corpus in ("models", "patterns", "samples")}
 
 ARCHITECTURES: Final = (80, 90)
 """Compute capabilities of an A100 and an H100."""
@@ -88,21 +92,22 @@ def module_of(program: Program) -> tuple[Schedule, KernelSet, tuple[Line, ...]]:
 
 def compiled(kernel: Kernel, source: TritonSource, architecture: int, folder: Path) -> Any:
     """What Triton makes of a kernel; `folder` is for its source. Raises what Triton raises."""
-    return compile_kernel(
-        kernel.source,
-        {**source.parameters, **dict.fromkeys(source.blocks, "constexpr")},
-        dict(source.blocks),
-        folder,
+    request = CompileRequest(
+        name=kernel.name,
+        source=kernel.source,
+        signature={**source.parameters, **dict.fromkeys(source.blocks, "constexpr")},
+        blocks=dict(source.blocks),
         architecture=architecture,
         warps=source.warps,
         debug=source.checks_bounds,
-        name=kernel.name,
+        stages=source.stages,
         aligned=source.pointers,
     )
+    return compile_request(request, folder)
 
 
 def why_not_launched(kernel: Kernel, architecture: int, folder: Path) -> str | None:
-    """Compile a kernel; why it cannot be launched, or None."""
+    """Compile a kernel; why it cannot be launched, or would be slow, or None."""
     source = source_of(kernel)
     if not isinstance(source, TritonSource):
         return None
@@ -114,6 +119,8 @@ def why_not_launched(kernel: Kernel, architecture: int, folder: Path) -> str | N
         return "parameters are missing in the assembly"
     if "add.s16x2" in made.asm["ptx"]:
         return "the assembly packs sums, which NVIDIA's assembler gets wrong"
+    if spilled := spilled_bytes(made.asm["cubin"], made.asm["ptx"]):
+        return f"each thread keeps {spilled} bytes in memory for want of registers"
     scratch = [name for name in SCRATCH if getattr(made.metadata, name, 0)]
     return f"asks for {scratch}" if scratch else None
 
@@ -138,13 +145,14 @@ def main() -> int:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("words", nargs="*", metavar="WORD")
     parser.add_argument("--architectures", type=int, nargs="+", default=ARCHITECTURES)
+    parser.add_argument("--corpora", nargs="+", choices=list(FILES), default=list(FILES))
     parser.add_argument("--part", default="1/1", metavar="K/N")
     options = parser.parse_args()
     start = time.perf_counter()
     first, step = map(int, options.part.split("/"))
     chosen = [
         text
-        for name, text in texts()
+        for name, text in texts(options.corpora)
         if not options.words or any(word in name for word in options.words)
     ][first - 1 :: step]
     kernels: dict[str, Kernel] = {}

@@ -18,6 +18,7 @@ from fusewright.records import replace
 from fusewright.runtime import compile_pool, cubins
 from fusewright.runtime.compile_pool import CompilationFailed
 from fusewright.runtime.cubins import CompileRequest
+from fusewright.runtime.spills import spilled_bytes
 
 SOURCE = """
 import triton
@@ -75,6 +76,29 @@ def test_kernels_are_compiled_by_one_process_after_the_other(idle: queue.LifoQue
     worker.process.wait()
     assert compile_pool.compile_one(REQUEST) == first
     assert worker not in idle.queue
+
+
+SHARES = """
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def kernel(in0, out0, XBLOCK: tl.constexpr):
+    x = tl.arange(0, XBLOCK)
+    t0 = tl.load(in0 + x)
+    tl.store(out0 + x, t0 / tl.sum(t0, 0))
+"""
+
+
+def test_threads_have_no_more_elements_than_registers() -> None:
+    """256 elements are held until their sum is known, for which a thread has too few registers:
+    each of two has half of them.
+    """
+    request = replace(REQUEST, source=SHARES, blocks={"XBLOCK": 1 << 13}, warps=1)
+    cubin = compile_pool.compile_one(request)
+    assert cubin.warps == 2
+    assert spilled_bytes(cubin.code, "") == 0
 
 
 POPEN = subprocess.Popen
@@ -204,6 +228,7 @@ def test_workers_import_triton_and_little_of_ours() -> None:
         "fusewright.runtime.folders",
         "fusewright.runtime.gpu_code",
         "fusewright.runtime.kept_files",
+        "fusewright.runtime.spills",
         "fusewright.runtime.triton_compiler",
         "fusewright.runtime.triton_worker",
     ]

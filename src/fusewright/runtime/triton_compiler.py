@@ -16,6 +16,10 @@ from triton.compiler import ASTSource, CompiledKernel, make_backend
 from fusewright.runtime.cubins import CompileRequest
 from fusewright.runtime.folders import write_once
 from fusewright.runtime.gpu_code import Cubin
+from fusewright.runtime.spills import spilled_bytes
+
+MOST_WARPS = 16
+"""Warps of a program, of which each thread may have 128 registers."""
 
 SCRATCH = ("global_scratch_size", "profile_scratch_size")
 """Memory of its own that a kernel may ask for."""
@@ -111,18 +115,7 @@ def compile_to_cubin(request: CompileRequest, folder: Path) -> Cubin:
     """The machine code that Triton makes for a request; `folder` is for the source. Raises whatever
     Triton raises.
     """
-    compiled = compile_kernel(
-        request.source,
-        request.signature,
-        request.blocks,
-        folder,
-        architecture=request.architecture,
-        warps=request.warps,
-        debug=request.debug,
-        name=request.name,
-        aligned=request.aligned,
-        stages=request.stages,
-    )
+    compiled = compile_request(request, folder)
     metadata = compiled.metadata
     return Cubin(
         code=compiled.asm["cubin"],
@@ -132,6 +125,33 @@ def compile_to_cubin(request: CompileRequest, folder: Path) -> Cubin:
         parameters=parameter_count(compiled.asm["ptx"]),
         scratch_bytes=sum(getattr(metadata, name, 0) for name in SCRATCH),
     )
+
+
+def compile_request(request: CompileRequest, folder: Path) -> CompiledKernel:
+    """What Triton makes for a request, with as many warps, or with more: where threads have too few
+    registers for their elements, twice as many have half of them each. The first that keeps
+    nothing in memory is taken, or that which keeps least.
+    """
+    best: tuple[int, CompiledKernel] | None = None
+    warps = request.warps
+    while best is None or (best[0] and warps <= MOST_WARPS):
+        compiled = compile_kernel(
+            request.source,
+            request.signature,
+            request.blocks,
+            folder,
+            architecture=request.architecture,
+            warps=warps,
+            debug=request.debug,
+            name=request.name,
+            aligned=request.aligned,
+            stages=request.stages,
+        )
+        spilled = spilled_bytes(compiled.asm["cubin"], compiled.asm["ptx"])
+        if best is None or spilled < best[0]:
+            best = spilled, compiled
+        warps *= 2
+    return best[1]
 
 
 def parameter_count(assembly: str) -> int:

@@ -1,7 +1,8 @@
-"""Writes programs as they are on a GPU, as text, to `tests/gpu/traced`: those of models, and of the
-operators of torch's sample database, forward and backward.
+"""Writes programs as they are on a GPU, as text, to `tests/gpu/traced`: those of models, of the
+patterns that `benchmarks.patterns` measures, and of the operators of torch's sample database,
+forward and backward.
 
-    LD_PRELOAD=device.so python -m tests.gpu.pretended.trace [--models] [--samples]
+    LD_PRELOAD=device.so python -m tests.gpu.pretended.trace [--models] [--patterns] [--samples]
 
 `tests.gpu.traced_programs` compiles them without torch's part of the work, and without this device.
 """
@@ -24,6 +25,7 @@ from torch import fx, nn
 import fusewright
 from benchmarks.gpu_models import WithLoss
 from benchmarks.models import Inputs, Perceptron
+from benchmarks.patterns import DTYPES, PATTERNS, ROWS
 from fusewright.config import Options
 from fusewright.context import CompileContext
 from fusewright.errors import FusewrightError
@@ -152,9 +154,31 @@ def programs_of_call(
         yield from programs
 
 
+# -- patterns --------------------------------------------------------------------------------------
+
+
+def programs_of_patterns() -> Iterator[Program]:
+    """Those of each pattern without gradients, then with them, as large as they are measured."""
+    for name, pattern in PATTERNS.items():
+        with torch.device("meta"):
+            arguments = pattern.make(ROWS["cuda"])
+        module, tensors = graph_of(pattern.function, arguments, {})
+        for trains in (False, True) if pattern.has_gradient else (False,):
+            mode = FakeMode()
+            inputs = [moved(as_measured(tensor, trains=trains), mode, GPU) for tensor in tensors]
+            yield from programs_of(module, inputs, name)
+
+
+def as_measured(tensor: torch.Tensor, *, trains: bool) -> torch.Tensor:
+    """An input of a pattern in the type in which it is measured on a GPU."""
+    if not tensor.is_floating_point():
+        return tensor
+    return tensor.to(DTYPES["cuda"]).requires_grad_(trains)
+
+
 # -- operators -------------------------------------------------------------------------------------
 
-DTYPES = (torch.float32, torch.bfloat16, torch.int64, torch.bool)
+SAMPLE_DTYPES = (torch.float32, torch.bfloat16, torch.int64, torch.bool)
 
 REFUSALS = (FusewrightError, RuntimeError)
 
@@ -166,7 +190,7 @@ def programs_of_samples() -> Iterator[Program]:
     for info in database():
         if info.name.startswith("jiterator"):  # functions in C++
             continue
-        types = [dtype for dtype in DTYPES if dtype in info.dtypes]
+        types = [dtype for dtype in SAMPLE_DTYPES if dtype in info.dtypes]
         for dtype in types[: 1 + (torch.bfloat16 in types)]:
             for arguments, keywords in samples(info, dtype, 1):
                 yield from programs_of_sample(info, dtype, arguments, keywords)
@@ -227,7 +251,11 @@ def texts(programs: Iterator[Program]) -> Iterator[str]:
         )
 
 
-CORPORA = {"models": programs_of_models, "samples": programs_of_samples}
+CORPORA = {
+    "models": programs_of_models,
+    "patterns": programs_of_patterns,
+    "samples": programs_of_samples,
+}
 
 
 def main() -> int:
@@ -238,7 +266,7 @@ def main() -> int:
     pretend()
     warnings.simplefilter("ignore")
     for corpus in options.corpora or CORPORA:
-        os.environ["PRETENDED_ATTENTION"] = FLASH if corpus == "models" else MATHEMATICAL
+        os.environ["PRETENDED_ATTENTION"] = MATHEMATICAL if corpus == "samples" else FLASH
         FILES[corpus].write_text("\n".join(texts(CORPORA[corpus]())))
     return 0
 

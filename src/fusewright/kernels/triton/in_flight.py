@@ -14,7 +14,13 @@ from typing import Final
 
 from fusewright.ir.group import Action, Gather, Group, Reduce, Stage
 from fusewright.ir.value import Indirect, Load, Value
-from fusewright.kernels.analysis import elements_at_once, extent_hint, stage_values
+from fusewright.kernels.analysis import (
+    Dependences,
+    Traits,
+    elements_at_once,
+    extent_hint,
+    stage_values,
+)
 from fusewright.kernels.triton.tiling import (
     MANY_PROGRAMS,
     TILE,
@@ -33,6 +39,12 @@ norm over channels took 76 us with 64 elements a thread, and 210 with 16.
 
 ACROSS_WALKED: Final = 32
 """The same, where it walks over them, or over stripes of them."""
+
+WALKED_COST: Final = 32
+"""The work on a point, in additions, up to which a thread walks over so many: what is computed on
+the way takes registers, too. The gradient of a bias and GELU, at 38, has 103 instructions an
+element by 32, with spilled registers among them, and 62 by 16.
+"""
 
 MOST_GATHERED: Final = 96
 """Registers of a thread that hold what it gathers, of 255, at most."""
@@ -74,7 +86,9 @@ def elements_a_thread(group: Group, tiling: Tiling) -> int:
     (x, *_) = tiling.outer
     is_across = contiguous_along_outer(group)
     words = sum(_words(action) for stage in group.stages for action in stage.actions)
-    walked = ACROSS_WALKED if ACROSS_WALKED * words <= MOST_GATHERED else usual
+    work = max(Traits.of(stage, Dependences()).cost for stage in group.stages if stage.inner)
+    is_light = work <= WALKED_COST and ACROSS_WALKED * words <= MOST_GATHERED
+    walked = ACROSS_WALKED if is_light else usual
     if tiling.walks_outer:
         return walked if is_across else usual
     if extent_hint(x.symbol) < MANY_PROGRAMS * x.block:
