@@ -13,7 +13,7 @@ from torch import Tensor
 
 import fusewright
 from fusewright.lower.rules import words
-from tests.end_to_end.special_values import cases, check, is_known
+from tests.end_to_end.special_values import cases, check, differences, is_known, run
 
 EVERY = 53
 """One of so many pairs of a case and a type; a prime, so that it meets all types."""
@@ -42,6 +42,21 @@ PAIRS = [
 )
 def test_special_values_are_as_in_eager(case: Any, dtype: torch.dtype) -> None:
     assert list(check(case, dtype)) == []
+
+
+def test_what_is_raised_to_a_power_is_judged_by_its_error() -> None:
+    """The logarithms behind a gradient of logcumsumexp are some thousand, in a row of such numbers:
+    an error of theirs is as many units in the gradient's last place. Elsewhere it is too much.
+    """
+    (case,) = (case for case in cases() if case.name == "logcumsumexp")
+    argument = case.arguments(torch.float32)[0][0]
+    gradient = run(case.program, [argument.double()])[1][1]
+    eager = gradient.float()
+    for row, error, is_found in ((17, 8e-5, False), (17, 1e-3, True), (0, 8e-5, True)):
+        other = eager.clone()
+        other[row, 3] = eager[row].max() * error + other[row, 3]
+        found = differences(case, "gradient 0", eager, other, gradient, argument)
+        assert any(difference.why == "number" for difference in found) == is_found
 
 
 def compiled(program: Callable[..., Any]) -> Callable[..., Any]:
