@@ -15,7 +15,7 @@ from fusewright.kernels import KernelLanguage
 from fusewright.pipeline import compile_graph
 from tests.end_to_end.gradients import is_writable
 from tests.lower.support import graph_of, leaves
-from tests.operators.samples import HALF_TYPES, tolerance
+from tests.operators.samples import HALF_TYPES, dimension_of_equals, summed_over_equals, tolerance
 
 Gradients = tuple[Tensor | None, ...]
 
@@ -29,8 +29,9 @@ def check_gradients(
     language: KernelLanguage | None,
 ) -> int:
     """AssertionError unless the gradients of all floating arguments, for some random gradient of
-    what `unique` makes of the results, are eager's, or nearer to those in double precision. Where
-    eager gives none, nothing is compared. Returns how many kernels the forward half launches.
+    what `unique` makes of the results, are eager's, or nearer to those in double precision; those
+    of equal elements together, where a GPU may choose any of them. Where eager gives none, nothing
+    is compared. Returns how many kernels the forward half launches.
     """
     options = {name: value for name, value in kwargs.items() if not is_writable(value)}
     tensors_and_numbers = {name: value for name, value in kwargs.items() if name not in options}
@@ -50,12 +51,33 @@ def check_gradients(
         computed = _gradients(compiled, inputs, dtype)
         assert [g is None for g in computed] == [g is None for g in expected], "absent gradients"
         try:
-            for one, other in zip(computed, expected, strict=True):
-                torch.testing.assert_close(one, other, equal_nan=True, **tolerance(dtype))
+            _assert_close(computed, expected, dtype)
         except AssertionError:
-            if not _are_more_exact(computed, expected, module, tensors, dtype):
+            dim = dimension_of_equals(operator, args, kwargs)
+            if dim is not None and tensors[0].is_cuda:
+                assert_equals_share(computed, expected, tensors[0], dim, dtype)
+            elif not _are_more_exact(computed, expected, module, tensors, dtype):
                 raise
     return len(compiled.record.launches)
+
+
+def _assert_close(computed: Gradients, expected: Gradients, dtype: torch.dtype) -> None:
+    for one, other in zip(computed, expected, strict=True):
+        torch.testing.assert_close(one, other, equal_nan=True, **tolerance(dtype))
+
+
+def assert_equals_share(
+    computed: Gradients, expected: Gradients, x: Tensor, dim: int, dtype: torch.dtype
+) -> None:
+    """AssertionError unless gradients agree, where those of equal elements of the first input `x`
+    are taken together: any of them may have been chosen.
+    """
+
+    def together(gradients: Gradients) -> Gradients:
+        first, *others = gradients
+        return (None if first is None else summed_over_equals(first, x, dim), *others)
+
+    _assert_close(together(computed), together(expected), dtype)
 
 
 def _leaves(tensors: Sequence[Tensor]) -> list[Tensor]:

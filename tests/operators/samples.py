@@ -95,20 +95,38 @@ the number of their argument `dim`.
 
 def picks_other_equals(found: Any, wanted: Any, function: Any, args: Any, kwargs: Any) -> bool:
     """True when `found` has eager's elements, and other places where they are, too."""
-    number = DIMENSION_OF_EQUALS.get(getattr(function, "__name__", ""))
-    if number is None or kwargs.get("stable"):
+    if dimension_of_equals(function, args, kwargs) is None:
         return False
     *values, places = leaves(wanted)
     *own_values, own_places = leaves(found)
     if own_places.dtype is not torch.int64 or own_places.shape != places.shape:
         return False
     assert_same(own_values, values)
-    x = args[0]
-    dim = kwargs.get("dim", args[number] if len(args) > number else -1)
+    x, dim = args[0], dimension_of_equals(function, args, kwargs)
     if places.dim() < x.dim():
         places, own_places = places.unsqueeze(dim), own_places.unsqueeze(dim)
     assert_same(x.gather(dim, own_places), x.gather(dim, places))
     return bool((own_places.sort(dim).values.diff(dim=dim) > 0).all())
+
+
+def dimension_of_equals(function: Any, args: Any, kwargs: Any) -> int | None:
+    """The dimension along which a call chooses among equal elements; None where it does not."""
+    number = DIMENSION_OF_EQUALS.get(getattr(function, "__name__", ""))
+    if number is None or kwargs.get("stable"):
+        return None
+    return kwargs.get("dim", args[number] if len(args) > number else -1)  # type: ignore[no-any-return]
+
+
+def summed_over_equals(gradient: torch.Tensor, x: torch.Tensor, dim: int) -> torch.Tensor:
+    """The gradient of each element of `x` together with those of all that equal it along `dim`,
+    which is the same whichever of them was chosen.
+    """
+    if x.dim() == 0:
+        return gradient
+    row, numbers = x.movedim(dim, -1), gradient.double().movedim(dim, -1)
+    one, other = row[..., None], row[..., None, :]
+    are_equal = (one == other) | (one.isnan() & other.isnan())
+    return torch.where(are_equal, numbers[..., None, :], 0).sum(-1).movedim(-1, dim)
 
 
 def is_more_exact(

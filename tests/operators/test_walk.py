@@ -15,6 +15,7 @@ import torch
 from fusewright.lower.rules import words
 from tests.lower.support import leaves
 from tests.operators import gradient_stage
+from tests.operators.gradient_stage import assert_equals_share
 from tests.operators.samples import name_of, picks_other_equals
 from tests.operators.walk import STAGES, Outcome, Sample, main, operators, walk
 
@@ -230,3 +231,26 @@ def test_other_places_of_equals_are_right_where_eager_promises_none() -> None:
     assert not accepts([0, 0])
     assert not accepts([0, 3])
     assert not accepts([2, 0], stable=True)
+
+
+def test_gradients_of_equals_are_right_together() -> None:
+    """As on a GPU, which may have chosen another one. A gradient at an element that is not equal to
+    the chosen one is wrong, and so is one twice.
+    """
+    x = torch.tensor([[3.0, 3.0, torch.nan], [1.0, 3.0, torch.nan], [3.0, 2.0, 5.0]])
+    chosen = torch.tensor([[0.5, 0.0, 0.25], [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]])
+
+    def accepts(*rows: list[float]) -> bool:
+        try:
+            assert_equals_share((torch.tensor(rows),), (chosen,), x, 0, torch.float32)
+        except AssertionError:
+            return False
+        return True
+
+    nothing = [0.0, 0.0, 0.0]
+    assert accepts([0.5, 0.0, 0.25], nothing, nothing)
+    assert accepts(nothing, [0.0, 0.0, 0.25], [0.5, 0.0, 0.0])
+    assert not accepts(nothing, [0.5, 0.0, 0.25], nothing)
+    assert not accepts([0.5, 0.0, 0.0], nothing, [0.0, 0.0, 0.25])
+    assert not accepts([0.5, 0.0, 0.25], nothing, [0.5, 0.0, 0.0])
+    assert not accepts([0.0, 0.5, 0.25], nothing, nothing)
