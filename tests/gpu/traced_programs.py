@@ -48,7 +48,7 @@ from fusewright.wrapper import (
 )
 
 FOLDER: Final = Path(__file__).parent / "traced"
-FILES: Final = {corpus: FOLDER / f"{corpus}.txt" for corpus in ("models", "patterns", "samples")}
+FILES: Final = {corpus: FOLDER / f"{corpus}.txt" for corpus in ("models", "samples", "patterns")}
 
 ARCHITECTURES: Final = (80, 90)
 """Compute capabilities of an A100 and an H100."""

@@ -168,7 +168,7 @@ def test_a_sample_compiles(tmp_path: Path) -> None:
 
 @pytest.mark.thorough
 def test_threads_have_registers_for_their_elements(tmp_path: Path) -> None:
-    """Of two patterns whose gradients have much to compute, which once had too few. All patterns
+    """Of two patterns whose gradients compute much, which once had too few. All patterns
     and models: `python -m tests.gpu.traced_programs --corpora patterns models`.
     """
     words = ("dropout_chain_backward", "bias_gelu_tanh_backward")
@@ -178,4 +178,4 @@ def test_threads_have_registers_for_their_elements(tmp_path: Path) -> None:
         seconds=120,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.startswith("2 programs, 4 kernels")
+    assert done.stdout.startswith("2 programs, 3 kernels")
