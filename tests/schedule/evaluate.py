@@ -63,6 +63,7 @@ OPERATIONS: dict[str, Callable[..., Number]] = {
     "lt": lambda x, y: x < y,
     "ge": lambda x, y: x >= y,
     "eq": lambda x, y: x == y,
+    "ne": lambda x, y: x != y,
     "bitwise_and": lambda x, y: x & y,
 }
 

@@ -17,7 +17,7 @@ value is inlined
 * into a single place that needs each element about once, whatever it costs; or more often, if it
   is stored only because it may raise;
 * into every place, where it costs little and reads no more bytes than it writes, or reads nothing
-  at all;
+  at all, or is a sum that needs no loop (`single_terms`);
 * into matrix products whose kernels compute their operands (`Limits.product_form`), whatever it
   costs, where nobody else reads it.
 """
@@ -30,13 +30,14 @@ from fusewright.ir.bounds import ALWAYS, Conditions, access_conditions
 from fusewright.ir.index import Index, Symbol, extent, integer
 from fusewright.ir.products import is_operand, symbols_of
 from fusewright.ir.value import Load, Value
-from fusewright.records import record
+from fusewright.records import record, replace
 from fusewright.schedule.align import split_alike
 from fusewright.schedule.analysis import Analysis
 from fusewright.schedule.dead_code import remove_unread
 from fusewright.schedule.invert import compounds, loops_of_element
 from fusewright.schedule.nest import ORDERED_KINDS, Access, Nest, Piece, Step, step_effects
 from fusewright.schedule.simplify import simplify
+from fusewright.schedule.single_terms import without_single_terms
 
 REPEATS = 1.25
 """The number of times, on average, that one place may need each element for a value of any cost to
@@ -70,6 +71,9 @@ class Uses:
     is_needed: bool
     """Whether a library call, a copy, the caller or a scatter's base needs it in memory."""
 
+    of_terms: bool = False
+    """Whether it was a sum (`single_terms`), of a value for each of many points."""
+
 
 def inline(
     steps: Sequence[Step | None], kept: frozenset[str], analysis: Analysis
@@ -83,14 +87,19 @@ def inline(
     for position, step in enumerate(steps):
         if not isinstance(step, Nest):
             continue
-        nest = _with_inlined(step, inlined)
+        added_up = _with_inlined(step, inlined)
+        nest = without_single_terms(added_up)
         result[position] = nest
         (piece,) = nest.pieces
         if not piece.is_store:
             continue
         (write,) = piece.writes
         use = uses.get(write.buffer)
-        if use is None or why_not_inline(nest, position, use, overwritten, products) is not None:
+        if use is None:
+            continue
+        if nest is not added_up:  # Who reads such a sum reads the terms, mostly.
+            use = replace(use, of_terms=True)
+        if why_not_inline(nest, position, use, overwritten, products) is not None:
             continue
         inlined[write.buffer] = nest
         result[position] = None
@@ -248,7 +257,7 @@ def _too_expensive(nest: Nest, piece: Piece, use: Uses) -> str | None:
     points = analysis.points(map(extent, nest.outer))
     sizes = {load.buffer: load.dtype.bytes for load in piece.loads(analysis)}
     read = sum(min(analysis.bytes(b), points * size) for b, size in sizes.items())
-    if read > READ_SHARE * analysis.bytes(name):
+    if read > READ_SHARE * analysis.bytes(name) and not use.of_terms:
         return "it reads more bytes than it writes"
     return None
 
