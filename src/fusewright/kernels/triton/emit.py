@@ -36,8 +36,12 @@ from fusewright.ir.limits import aligned_elements
 from fusewright.ir.proof import is_nonnegative
 from fusewright.ir.value import Constant, Load, Masked, Value, postorder
 from fusewright.kernels.triton.axis_form import AxisStage, axis_stages
+<<<<<<< HEAD
 from fusewright.kernels.triton.early_ends import early_ends
 from fusewright.kernels.triton.in_flight import blocks_ahead
+=======
+from fusewright.kernels.triton.in_flight import HELD_AHEAD, blocks_ahead, elements_a_thread
+>>>>>>> a8cc1414 (What later stages load of a held row is on its way before the first one adds up: the gradient of a log_softmax waited for its second row)
 from fusewright.kernels.triton.operations import POINTERS, TYPES, constant_text
 from fusewright.kernels.triton.random import quarter
 from fusewright.kernels.triton.reductions import ARGUMENT, PLAIN, filled, identity_text
@@ -158,6 +162,7 @@ class KernelWriter:
 
         self.values = Writer(tiling, self.local_types, self.numbers, self.body)
         self.ahead = blocks_ahead(group, tiling)
+        self.elements = elements_a_thread(group, tiling)
         self.stored: set[str] = set()
         """Buffers in memory that earlier stages wrote."""
 
@@ -186,8 +191,35 @@ class KernelWriter:
 
     def write_stages(self) -> None:
         """Write the stages, in order."""
+        if self.tiling.persistent:
+            self.values.write(self.loads_ahead())
         for stage in self.stages:
             self.stage(stage)
+
+    def loads_ahead(self) -> list[Load]:
+        """What later stages load of elements that each row has its own of, so that it is on its way
+        while the first one waits for all threads of a program; none where there is too much.
+        """
+        outer = {axis.symbol for axis in self.tiling.outer}
+        loads: dict[int, Load] = {}
+        written: set[str] = set()
+        for place, stage in enumerate(self.stages):
+            for value in postorder(action_roots(*stage.actions) if place else ()):
+                if not isinstance(value, Load) or value.buffer in written:
+                    continue
+                along = 0 if stage.inner is None else value.index.stride(stage.inner.symbol)
+                is_own = value.buffer in self.types and outer & value.index.free()
+                is_bare = not value.indirect and not self.values.guards[id(value)]
+                if is_own and is_bare and along is not None:
+                    loads[id(value)] = value
+            written |= {a.buffer for a in stage.actions if not isinstance(a, Reduce)}
+        return list(loads.values()) if self.can_hold(loads.values()) else []
+
+    def can_hold(self, loads: Iterable[Load]) -> bool:
+        """Whether a thread has registers for its elements of what is loaded before it is needed."""
+        inner = {axis.symbol for axis in self.tiling.inner if axis is not None}
+        rows = [load for load in loads if inner & load.index.free()]
+        return self.elements * sum(load.dtype.bytes for load in rows) <= HELD_AHEAD
 
     # Stripes --------------------------------------------------------------------------------------
 

@@ -65,6 +65,12 @@ THREADS_OF_VECTOR: Final = 128
 of bfloat16, 1,024 took 3.1 us, and with half as many or twice 3.9 and 3.6.
 """
 
+HELD_AHEAD: Final = 96
+"""Bytes of a thread's elements, 24 registers, that a tile of held rows loads for its later stages
+before the first one adds up: all its threads wait there for each other, and what is loaded behind
+it is only asked for then.
+"""
+
 AHEAD_BYTES: Final = 40 << 10
 """Shared memory that a program may have for the blocks that it loads ahead."""
 
