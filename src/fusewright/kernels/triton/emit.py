@@ -36,12 +36,8 @@ from fusewright.ir.limits import aligned_elements
 from fusewright.ir.proof import is_nonnegative
 from fusewright.ir.value import Constant, Load, Masked, Value, postorder
 from fusewright.kernels.triton.axis_form import AxisStage, axis_stages
-<<<<<<< HEAD
 from fusewright.kernels.triton.early_ends import early_ends
-from fusewright.kernels.triton.in_flight import blocks_ahead
-=======
 from fusewright.kernels.triton.in_flight import HELD_AHEAD, blocks_ahead, elements_a_thread
->>>>>>> a8cc1414 (What later stages load of a held row is on its way before the first one adds up: the gradient of a log_softmax waited for its second row)
 from fusewright.kernels.triton.operations import POINTERS, TYPES, constant_text
 from fusewright.kernels.triton.random import quarter
 from fusewright.kernels.triton.reductions import ARGUMENT, PLAIN, filled, identity_text
