@@ -87,11 +87,11 @@ def test_the_program_records_the_first_call() -> None:
 
 def test_what_runs_beside_a_recording_is_no_part_of_it() -> None:
     """On each stream that torch has to give, from another thread: it runs, once."""
-    counter = torch.zeros(1, device=CUDA).add_(0)
+    counters = torch.zeros(40, device=CUDA).add_(0).unbind()
     torch.cuda.synchronize()
 
     def add_everywhere(_: int) -> None:
-        for _ in range(40):
+        for counter in counters:
             with torch.cuda.stream(torch.cuda.Stream()):
                 counter.add_(1)
 
@@ -105,7 +105,8 @@ def test_what_runs_beside_a_recording_is_no_part_of_it() -> None:
     graph, (result,) = device.record(call, [x])
     graph.replay()
     torch.cuda.synchronize()
-    assert counter.item() == 40 and result.tolist() == [2, 2, 2]
+    assert [counter.item() for counter in counters] == [1] * 40
+    assert result.tolist() == [2, 2, 2]
 
 
 def test_streams_of_recordings_are_used_again() -> None:
