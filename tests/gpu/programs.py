@@ -93,6 +93,14 @@ def integer_steps_beyond_32_bits(x: Any) -> Any:
     return x + torch.arange(0, 5 << 30, 1 << 30, device=x.device)
 
 
+@program(numbers((16, 16), (5, 13), (3, 2000), (7, 2)))
+def sums_of_zeros_below_zero(*rows: Any) -> Any:
+    """None is: sums begin at 0, however many lanes of a block a row fills."""
+    zeros = [x.abs() * -0.0 for x in rows]
+    sums = [y for x in zeros for y in (x.sum(1), x.mean(1), x.sum(), torch.var_mean(x, 1)[1])]
+    return [torch.where(y.signbit(), y - 1, y) for y in sums]
+
+
 @program(numbers((33, 70), (70,)))
 def broadcast_sum_and_activation(x: Any, bias: Any) -> Any:
     return functional.gelu(x + bias) * torch.sigmoid(x)

@@ -40,7 +40,13 @@ from fusewright.kernels.triton.early_ends import early_ends
 from fusewright.kernels.triton.in_flight import HELD_AHEAD, blocks_ahead, elements_a_thread
 from fusewright.kernels.triton.operations import POINTERS, TYPES, constant_text
 from fusewright.kernels.triton.random import quarter
-from fusewright.kernels.triton.reductions import ARGUMENT, PLAIN, filled, identity_text
+from fusewright.kernels.triton.reductions import (
+    ARGUMENT,
+    PLAIN,
+    filled,
+    from_zero,
+    identity_text,
+)
 from fusewright.kernels.triton.scans import (
     SCANS,
     across_block,
@@ -560,7 +566,10 @@ class KernelWriter:
         else:
             plain = PLAIN[action.kind][dtype.kind]
             masked = self.masked(value, axis, identity_text(plain.identity, dtype))
-            self.body.add(f"{targets[0]} = {self.across(plain.across, masked, axis, dtype)}")
+            result = self.across(plain.across, masked, axis, dtype)
+            if action.kind in ("sum", "dot") and dtype.is_float:
+                result = self.total(result, axis)
+            self.body.add(f"{targets[0]} = {result}")
 
     def reduce_one(self, action: Reduce) -> None:
         """The reduction of one element: itself at place 0, without deviation."""
@@ -578,10 +587,18 @@ class KernelWriter:
         mean, deviation = targets
         count = self.values.index(axis.extent)
         total = f"tl.sum({self.masked(value, axis, '0.0')}, {axis.position}, keep_dims=True)"
-        self.body.add(f"{mean} = {total} / {count}")
+        self.body.add(f"{mean} = {self.total(total, axis)}")
+        self.body.add(f"{mean} = {mean} / {count}")
         self.body.add(f"{deviation} = {value} - {mean}")
         squares = self.masked(f"{deviation} * {deviation}", axis, "0.0")
         self.body.add(f"{deviation} = tl.sum({squares}, {axis.position}, keep_dims=True)")
+
+    def total(self, text: str, axis: TileAxis) -> str:
+        """A sum of floats over rows that the tile holds whole, which begins at 0: so it does anyway
+        where lanes past the end hold zeros.
+        """
+        has_zeros = self.values.is_masked(axis) and axis.extent.is_constant
+        return text if has_zeros else from_zero(text)
 
     def start(self, action: Reduce, axis: TileAxis) -> None:
         """Accumulators, one an element of the tile."""

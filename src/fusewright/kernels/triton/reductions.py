@@ -74,6 +74,11 @@ ARGUMENT = {"argmax": "least", "argmin": "greatest"}
 """Reductions to a position, with what their value starts from."""
 
 
+def from_zero(total: str) -> str:
+    """A sum that begins at 0, as eager's do, so that it is not -0 where all its terms are."""
+    return f"{total} + 0.0"
+
+
 def identity_text(name: str, dtype: DType) -> str:
     """A neutral number as Triton source."""
     if dtype is DType.BOOL:

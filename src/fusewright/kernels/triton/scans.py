@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fusewright.ir.group import ScanStore
-from fusewright.kernels.triton.reductions import filled, identity_text
+from fusewright.kernels.triton.reductions import filled, from_zero, identity_text
 from fusewright.records import record
 
 
@@ -35,11 +35,11 @@ def scan_start(action: ScanStore, shape: str) -> str:
 
 
 def scanned(action: ScanStore, block: str, dimension: int) -> str:
-    """A block scanned along its rows. Sums begin at 0 in eager, so that none is -0."""
+    """A block scanned along its rows."""
     kind = action.kind
     text = f"tl.associative_scan({block}, {dimension}, functions.{SCANS[kind].function})"
     is_sum = kind in ("sum", "logsumexp") and action.value.dtype.is_float
-    return f"{text} + 0.0" if is_sum else text
+    return from_zero(text) if is_sum else text
 
 
 def across_block(kind: str, block: str, dimension: int) -> str:
