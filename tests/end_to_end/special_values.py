@@ -28,7 +28,6 @@ from torch import Tensor
 
 import fusewright
 from fusewright.capture.reasons import BRANCH_ON_TENSOR
-from fusewright.torch_version import version_of
 
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
@@ -444,19 +443,9 @@ KNOWN_ON_A_GPU: dict[str, tuple[tuple[torch.dtype, ...], str]] = {
 }
 """What else is known to differ there."""
 
-KNOWN_BEFORE: dict[tuple[int, int], dict[str, tuple[tuple[torch.dtype, ...], str]]] = {
-    (2, 13): {
-        "cumprod": (ALL, "torch's formula is another one while tracing, which NaN leaves alone"),
-        "cumprod 0": (ALL, "as cumprod"),
-    },
-}
-"""What else is known to differ with a torch older than this one."""
-
 
 def is_known(case: Case, dtype: torch.dtype, device: str = "cpu") -> bool:
-    version = version_of(torch.__version__)
-    tables = [KNOWN] if device == "cpu" else [KNOWN, KNOWN_ON_A_GPU]
-    tables += [table for bound, table in KNOWN_BEFORE.items() if version < bound]
+    tables = (KNOWN,) if device == "cpu" else (KNOWN, KNOWN_ON_A_GPU)
     return any(dtype in table.get(case.name, ((), ""))[0] for table in tables)
 
 

@@ -130,6 +130,10 @@ class FakeMode(TorchDispatchMode):
         varies is kept, where the function is known to compute with it only. UnsupportedOperator:
         there is no other way than to know the sizes.
         """
+        other = formula_of_call(function, When.OTHER_GRADIENT)
+        result = NotImplemented if other is None else other(*args, **kwargs)
+        if result is not NotImplemented:
+            return result
         if self.facts is None:
             self._may_begin_again = self.later is not None
             try:

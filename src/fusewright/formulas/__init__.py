@@ -23,6 +23,7 @@ from fusewright.formulas import (  # noqa: F401
     normalization,
     pointwise,
     reductions,
+    running_products,
     varying_sizes,
     views,
 )

@@ -51,6 +51,9 @@ class When(Enum):
     GRADIENT_OF_VARYING_SIZE = auto()
     """For one of which the C++ that computes the gradient does, in some versions of torch."""
 
+    OTHER_GRADIENT = auto()
+    """For one whose gradient is not what eager computes while it is traced, in some versions."""
+
 
 _FORMULAS: Final[dict[When, dict[Any, Formula]]] = defaultdict(dict)
 
