@@ -77,15 +77,12 @@ def run_pretending(device: Path, folder: Path, *commands: str) -> dict[str, str]
 
 
 def test_programs(device: Path, tmp_path: Path) -> None:
-    """Plans are kept such as are made of graphs on one GPU, and for no other; `cuda` is the GPU
-    that is current when the program asks, and that is guarded; results have eager's types and
-    layouts, also where torch's meta kernels say otherwise.
+    """Graphs on a GPU become machine code, and their plans are kept, for no other GPU; `cuda` is
+    the GPU that is current when the program asks, and that is guarded; results have eager's types
+    and layouts, also where torch's meta kernels say otherwise.
     """
-    printed = run_pretending(
-        device, tmp_path, "graphs --train", "kept_plans", "current_device", "geometry"
-    )
-    assert printed["graphs --train"].endswith(" kernels, 0 failures")
-    assert printed["kept_plans"].endswith(" kept, 0 wrong")
+    printed = run_pretending(device, tmp_path, "programs", "current_device", "geometry")
+    assert printed["programs"].endswith(" kernels, 0 failures")
     assert printed["current_device"].split() == ["0", "wrong"]
     assert printed["geometry"].split() == ["0", "wrong"]
 

@@ -40,6 +40,7 @@ from fusewright.runtime.targets import source_of
 from fusewright.runtime.triton_compiler import SCRATCH, compile_request, parameter_count
 from fusewright.schedule import schedule
 from fusewright.wrapper import (
+    PythonModule,
     batch_launches,
     emit_module,
     generate_lines,
@@ -82,12 +83,16 @@ def module_of(program: Program) -> tuple[Schedule, KernelSet, tuple[Line, ...]]:
     kernels = with_batches(kernels, scheduled, lines)
     lines = plan_memory(lines, program.hints, program.released_inputs)
     verify_lines(lines)
-    module = emit_module(program.name, lines)
-    compile(module.text, program.name, "exec")
+    check_module(program.name, lines, emit_module(program.name, lines))
+    return scheduled, kernels, lines
+
+
+def check_module(name: str, lines: Sequence[Line], module: PythonModule) -> None:
+    """What surrounds the kernels is Python, and packages hold its constants."""
+    compile(module.text, name, "exec")
     devices = {line.slot: line.device for line in lines if isinstance(line, DefineDevice)}
     for constant in pack_native(lines, module.places).constants:
-        constant_row(constant, devices)  # packages hold it
-    return scheduled, kernels, lines
+        constant_row(constant, devices)
 
 
 def compiled(kernel: Kernel, source: TritonSource, architecture: int, folder: Path) -> Any:

@@ -2,10 +2,10 @@
 scheduled, written and compiled to machine code for an H100.
 
     LD_PRELOAD=device.so python -m tests.gpu.pretended.graphs [--train] [--autocast] [--half]
-        [NAME …]
+        NAME …
 
-A name is one of the benchmark's models; without one, all of `tests.gpu.programs` are compiled.
-Prints a line a graph, and what fails; ends with 1 if something did.
+A name is one of the benchmark's models (`programs` compiles small ones). Prints a line a graph, and
+what fails; ends with 1 if something did.
 """
 
 from __future__ import annotations
@@ -39,7 +39,6 @@ from fusewright.fake import FakeMode
 from fusewright.ir.kernel import Kernel
 from fusewright.ir.program import CallOperator
 from fusewright.lower import lower
-from tests.gpu.programs import PROGRAMS
 from tests.gpu.traced_programs import code_of, failures_of
 
 GPU, CPU = torch.device("cuda", 0), torch.device("cpu")
@@ -119,11 +118,6 @@ def to_gpu(module: fx.GraphModule, gpu: torch.device = GPU) -> None:
 
 def calls(options: argparse.Namespace) -> list[tuple[str, Callable[..., Any], Any, Any]]:
     """What to compile: name, function, arguments and keywords."""
-    if not options.names:
-        return [
-            (name, case.function, leaves(case.inputs(CPU), options.train), {})
-            for name, case in PROGRAMS.items()
-        ]
     found = []
     for name in options.names:
         module, inputs = models.build(name)
@@ -135,14 +129,6 @@ def calls(options: argparse.Namespace) -> list[tuple[str, Callable[..., Any], An
             }
         found.append((name, WithLoss(module).train() if options.train else module, (), inputs))
     return found
-
-
-def leaves(inputs: tuple[Any, ...], train: bool) -> tuple[Any, ...]:
-    """The inputs, those that may have a gradient with one."""
-    return tuple(
-        value.clone().requires_grad_() if train and value.is_floating_point() else value
-        for value in inputs
-    )
 
 
 def pretend() -> None:
@@ -157,7 +143,7 @@ def pretend() -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*")
+    parser.add_argument("names", nargs="+", metavar="NAME")
     for flag in ("--train", "--autocast", "--half"):
         parser.add_argument(flag, action="store_true")
     options = parser.parse_args()
