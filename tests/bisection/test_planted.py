@@ -397,7 +397,7 @@ def test_a_planted_bug_is_named(name: str, tmp_path: Path, monkeypatch: Patch) -
     plant, program, stage, kinds, line = PLANTED[name]
     inputs = inputs_of(program)
     plant(monkeypatch)
-    found = fusewright.bisect(program, inputs, folder=tmp_path, seconds=2).finding
+    found = fusewright.bisect(program, inputs, folder=tmp_path, seconds=0.25).finding
     assert found is not None
     assert found.stage == stage
     assert found.kind in kinds, found

@@ -22,7 +22,7 @@ from tests.gpu.pretended.graphs import ARCHITECTURE, Collector, Compiled, preten
 from tests.gpu.traced_counts import launches_of
 from tests.gpu.traced_programs import code_of, failures_of
 
-PARAMETERS = 300
+PARAMETERS = 100
 MOST = 10
 
 
