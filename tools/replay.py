@@ -37,7 +37,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.add_argument(f"--{corpus}", dest="corpora", action="append_const", const=corpus)
     parser.add_argument("--part", type=part, default=(1, 1), metavar="K/N")
     parser.add_argument("--language", choices=list(LANGUAGES), default="cpu")
-    parser.add_argument("--only", default="", metavar="WORD", help="programs with WORD in the name")
+    parser.add_argument(
+        "--only", nargs="+", default=[""], metavar="WORD", help="programs with a WORD in the name"
+    )
     options = parser.parse_args(arguments)
 
     corpora = options.corpora or list(CORPORA)
@@ -45,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         f"{corpus}/{name}": generate
         for corpus in corpora
         for name, generate in CORPORA[corpus]().items()
-        if options.only in f"{corpus}/{name}"
+        if any(word in f"{corpus}/{name}" for word in options.only)
     }
     number, count = options.part
     chosen = dict(list(every.items())[number - 1 :: count])
@@ -56,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         name
         for corpus in corpora
         for name in kept_names(options.folder, corpus)
-        if options.only in name
+        if any(word in name for word in options.only)
     }
     gone = sorted(kept - set(every)) if number == 1 else []
     return compare(options.folder, texts, gone)
