@@ -4,6 +4,7 @@ leaves alone what collecting the tests has made.
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import random
@@ -21,6 +22,10 @@ if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
 
 # Triton reads this once, when it is first imported, which torch's own front end may do in any test.
 os.environ.setdefault("TRITON_INTERPRET", "1")
+
+# At the end of the process, extensions complain of what was not collected. Not before: pytest
+# collects garbage ten times as it ends.
+atexit.register(gc.unfreeze)
 
 # Tests change stages in passing, and look at what they do; those of kept plans turn them on.
 os.environ.setdefault("FUSEWRIGHT_GRAPH_CACHE", "0")
@@ -63,11 +68,14 @@ def pytest_configure(config: pytest.Config) -> None:
     )
 
 
-def pytest_sessionstart() -> None:
+def pytest_sessionstart(session: pytest.Session) -> None:
     """Seeding torch's random numbers keeps a text of the whole stack for each kind of accelerator
     that is not there, 2 ms; torch's database of samples does it before every sample. CUDA is left
-    as it is: compiled programs seed it.
+    as it is: compiled programs seed it. A process that only hands tests to others needs no torch.
     """
+    is_worker = hasattr(session.config, "workerinput")
+    if session.config.getoption("numprocesses", None) and not is_worker:
+        return
     import torch
 
     for accelerator in (torch.xpu, torch.mtia):
@@ -109,11 +117,6 @@ def let_samples_be_drawn_fast() -> None:
     core.extract_test_fn = common_utils.extract_test_fn = lambda: None
     if not torch.cuda.is_available():
         common_utils.set_rng_seed = set_rng_seed
-
-
-def pytest_unconfigure() -> None:
-    """At the end of the process, extensions complain of what was not collected."""
-    gc.unfreeze()
 
 
 @pytest.fixture(autouse=True, scope="module")
