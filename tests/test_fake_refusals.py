@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch.testing._internal.common_methods_invocations import op_db
 
+import fusewright
 from fusewright.containers import mapped
 from fusewright.fake import FakeMode, refusals
 from tests.operators.samples import name_of
@@ -85,9 +86,9 @@ def test_masks_that_choose_as_many_elements_as_there_are_values_are_no_refusal()
     mask = torch.tensor([True, False, True])
     run(torch.Tensor.index_put_, torch.ones(3, dtype=torch.float16), (mask.ne(0),), HALF[0, :2])
     rows = torch.ones(600, 20, dtype=torch.float16)
-    run(torch.Tensor.index_put_, rows, (torch.arange(600) % 2 == 0,), rows[:300])
+    run(torch.Tensor.index_put_, rows, (torch.arange(600) % 2 == 0,), rows[:300].clone())
     x = torch.ones(3, 4)
-    run(torch.ops.aten._index_put_impl_.default, x, [mask], x[:2])
+    run(torch.ops.aten._index_put_impl_.default, x, [mask], x[:2].clone())
 
 
 def test_sizes_that_shrink_together_no_longer_are_no_refusal() -> None:
@@ -151,3 +152,39 @@ def test_no_sample_that_eager_takes_is_refused(dtype: torch.dtype) -> None:
             except Exception as error:
                 refused.append((name_of(info), error))
     assert refused == []
+
+
+OVERLAPPING: dict[str, Callable[[torch.Tensor], Any]] = {
+    "a part that is read": lambda x: x[1:].add_(x[:-1]),
+    "a part in a later operand": lambda x: x[1:].addcmul_(x[1:], x[:-1]),
+    "all of it, scattered": lambda x: x.scatter_add_(0, torch.zeros(3, 4, dtype=torch.long), x),
+    "its own places": lambda x: (lambda y: y.scatter_(0, y, 1))(x.long() * 0),
+    "rows of itself": lambda x: x.index_put_((torch.zeros(3, dtype=torch.long),), x),
+}
+
+
+@pytest.mark.parametrize("name", OVERLAPPING)
+@pytest.mark.parametrize("columns", [4, 5000])
+def test_memory_that_is_read_and_written(name: str, columns: int) -> None:
+    """Eager refuses it on every device, whatever the types."""
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        OVERLAPPING[name](x)
+        return x + 1
+
+    x = torch.zeros(3, columns)
+    with pytest.raises(RuntimeError, match="single memory location"):
+        program(x)
+    with pytest.raises(RuntimeError, match="single memory location"):
+        fusewright.compile(program)(x)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [lambda x: x.add_(x), lambda x: x[1:].add_(x[:1]), lambda x: x[:, ::2].mul_(x[:, 1::2])],
+)
+def test_memory_that_may_be_read_and_written(program: Callable[[torch.Tensor], Any]) -> None:
+    x, y = torch.ones(3, 4), torch.ones(3, 4)
+    fusewright.compile(program, fullgraph=True)(x)
+    program(y)
+    assert torch.equal(x, y)

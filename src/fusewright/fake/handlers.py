@@ -21,7 +21,7 @@ from fusewright.fake.arguments import (
     result_device,
     written_tensors,
 )
-from fusewright.fake.refusals import is_usual, refusal
+from fusewright.fake.refusals import is_usual, refusal, refusal_of_overlap
 from fusewright.fake.tensor import META, FakeTensor, meta_of
 from fusewright.fake.values import (
     compare_whole,
@@ -57,7 +57,7 @@ def choose_handler(op: Any, symbolic: bool) -> Handler:
     UnsupportedOperator when it cannot be traced.
     """
     handler = _noting_writes(op, _noting_randomness(op, _way_to_run(op, symbolic)))
-    return _refusing_repeated(op, handler)
+    return _refusing_repeated(op, _refusing_overlap(op, handler))
 
 
 def _way_to_run(op: Any, symbolic: bool) -> Handler:
@@ -120,6 +120,36 @@ def _refusing_repeated(op: OpOverload, handler: Handler) -> Handler:
         return handler(mode, op, args, kwargs)
 
     return run
+
+
+def _refusing_overlap(op: OpOverload, handler: Handler) -> Handler:
+    """`handler`, made to raise as eager does where an argument written to and another have elements
+    that are one in memory.
+    """
+    if not torch_compat.written_arguments(op) or op in SPECIAL or torch_compat.is_composite(op):
+        return handler
+
+    def run(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if mode.asks_eager and _shares_memory(op, args, kwargs):
+            refused = refusal_of_overlap(op, args, kwargs)
+            if refused is not None:
+                raise refused
+        return handler(mode, op, args, kwargs)
+
+    return run
+
+
+def _shares_memory(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether two tensors of a call lie in one storage, one of them an argument written to."""
+    tensors = [value for value in flat((*args, *kwargs.values())) if isinstance(value, FakeTensor)]
+    if len(tensors) < 2:
+        return False
+    storages = [torch_compat.storage_key(tensor.meta_tensor) for tensor in tensors]
+    written = {id(tensor) for tensor in written_tensors(op, args, kwargs)}
+    return any(
+        id(tensor) in written and storages.count(storage) > 1
+        for tensor, storage in zip(tensors, storages, strict=True)
+    )
 
 
 def is_same_memory(a: Any, b: Any) -> bool:

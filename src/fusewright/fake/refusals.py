@@ -34,6 +34,11 @@ aten = torch.ops.aten
 SMALL: Final = 1 << 12
 """Elements up to which tensors of the call's own sizes are made."""
 
+OVERLAPPING: Final = 1 << 20
+"""Elements from the beginning of their storages up to which tensors that share one are made."""
+
+_OVERLAP: Final = "refer to a single memory location"
+
 LARGEST_SIZE: Final = 8
 """The largest size of tensors that stand for larger ones."""
 
@@ -83,6 +88,25 @@ def refusal(
         return error
     _TAKEN.add(key)
     return None
+
+
+def refusal_of_overlap(
+    op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Exception | None:
+    """The exception that eager's kernels raise on any device for a call that writes to elements of
+    another argument; None where they take it, or are not asked as tensors are too large.
+    """
+    tensors = [value for value in flat((*args, *kwargs.values())) if isinstance(value, FakeTensor)]
+    if op.namespace != "aten" or any(map(_reaches_far, tensors)):
+        return None
+    error = EagerTrial(op, args, kwargs, None, room=OVERLAPPING).error()
+    return error if error is not None and _OVERLAP in str(error) else None
+
+
+def _reaches_far(tensor: FakeTensor) -> bool:
+    """Whether a tensor's memory has no room in that of a trial."""
+    size, stride = (list(map(usual_number, numbers)) for numbers in (tensor.shape, tensor.stride()))
+    return extent(size, stride, usual_number(tensor.storage_offset())) > OVERLAPPING
 
 
 def usual_number(value: Any) -> Any:
@@ -168,6 +192,9 @@ class EagerTrial:
     plain: Callable[[Any], Any] = usual_number
     """Gives the number that stands for one that varies, and any other argument as it is."""
 
+    room: int = SMALL
+    """Elements of a memory that tensors of one storage share."""
+
     def key(self) -> tuple[Any, ...]:
         """The operator, and the part of its arguments that its kernel may refuse them for."""
         return (self.op, self.limit, self._key(self.args), self._key(self.kwargs))
@@ -245,10 +272,10 @@ class EagerTrial:
         stride = list(map(self.plain, fake.stride()))
         offset = self.plain(fake.storage_offset())
         length = extent(size, stride, offset)
-        if length > SMALL:
+        if length > self.room:
             return torch.full((extent(size, stride),), fill, dtype=dtype, device="cpu").as_strided(
                 size, stride
             )
         key = (torch_compat.storage_object_key(fake.meta_tensor.untyped_storage()), dtype)
-        filled = memory.setdefault(key, torch.full((SMALL,), fill, dtype=dtype, device="cpu"))
+        filled = memory.setdefault(key, torch.full((self.room,), fill, dtype=dtype, device="cpu"))
         return filled.as_strided(size, stride, offset)
