@@ -31,6 +31,8 @@ def run(function: Callable[..., Any], *args: Any, asks: bool = True, **kwargs: A
         return mode.call(function, args, kwargs)
 
 
+aten = torch.ops.aten
+
 BOOL, LONG, HALF = (torch.ones(2, 3, dtype=t) for t in (torch.bool, torch.int64, torch.float16))
 FLOAT, COMPLEX = torch.ones(2, 3), torch.ones(2, 3, dtype=torch.complex64)
 
@@ -188,3 +190,50 @@ def test_memory_that_may_be_read_and_written(program: Callable[[torch.Tensor], A
     fusewright.compile(program, fullgraph=True)(x)
     program(y)
     assert torch.equal(x, y)
+
+
+def on_gpu(operator: Any, args: tuple[Any, ...]) -> Any:
+    """A call on fakes of a GPU's tensors, by a mode that asks eager."""
+    mode = FakeMode()
+    mode.asks_eager = True
+
+    def fake(tensor: torch.Tensor) -> torch.Tensor:
+        return mode.wrap(torch.empty_like(tensor, device="meta"), torch.device("cuda", 0))
+
+    return mode.dispatch(operator, mapped(fake, args), {})
+
+
+ON_ANY_DEVICE: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "two types": (aten.heaviside.default, (HALF, FLOAT)),
+    "a source of another type": (aten.index_add.default, (HALF, 0, LONG[0, :2], FLOAT)),
+    "greatest of nothing": (aten.max.dim, (HALF[:0], 0)),
+    "bits of a float": (aten.bitwise_and.Tensor, (HALF, HALF)),
+    "softmax of integers": (aten._softmax.default, (LONG.int(), 0, False)),
+}
+
+
+@pytest.mark.parametrize("name", ON_ANY_DEVICE)
+def test_fakes_of_a_gpu_raise_what_kernels_of_any_device_do(name: str) -> None:
+    operator, args = ON_ANY_DEVICE[name]
+    with pytest.raises(Exception) as eager:
+        operator(*args)
+    with pytest.raises(type(eager.value)):
+        on_gpu(operator, args)
+
+
+CUBE = torch.ones(2, 2, 2, 2, dtype=torch.float16)
+
+OF_THE_CPU: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "pooling of halves": (aten.avg_pool3d.default, (CUBE, [1])),
+    "a loss of halves": (aten.multi_margin_loss.default, (CUBE[0, 0], LONG[0, :2] * 0)),
+    "counts of integers": (aten.histc.default, (LONG, 2)),
+    "absolute truth": (aten.abs.default, (BOOL,)),
+}
+
+
+@pytest.mark.parametrize("name", OF_THE_CPU)
+def test_what_kernels_for_the_cpu_lack_is_not_refused_on_a_gpu(name: str) -> None:
+    operator, args = OF_THE_CPU[name]
+    with pytest.raises((NotImplementedError, RuntimeError)):
+        operator(*args)
+    on_gpu(operator, args)

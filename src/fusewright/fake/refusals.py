@@ -1,5 +1,5 @@
-"""The calls that eager's kernels on the CPU refuse though torch's meta kernels do not: asked of the
-kernels themselves, on zeros, once for each operator with such arguments.
+"""The calls that eager's kernels refuse though torch's meta kernels do not: asked of the kernels
+for the CPU, on zeros, once for each operator with such arguments, also of tensors on a GPU.
 
     aten.mul_.Tensor(bool[8], 0.5)    meta gives bool[8]    the kernel: result type Float can't be
                                                             cast to the desired output type Bool
@@ -13,6 +13,7 @@ ones are good, a call counts as refused if it is taken with other types.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -67,13 +68,14 @@ def refusal(
     op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], results: Any = ()
 ) -> Exception | None:
     """The exception that eager's kernel for the CPU raises, whatever values are in tensors; None
-    where it takes the call.
+    where it takes the call, or one for the tensors' device may.
 
     `args`, `kwargs`: of fakes and numbers; sizes may be symbolic. `results`: what the call gives.
     """
     tensors = [value for value in flat((*args, *kwargs.values())) if isinstance(value, Tensor)]
-    if op.namespace != "aten" or any(tensor.device.type != "cpu" for tensor in tensors):
+    if op.namespace != "aten":
         return None
+    is_on_cpu = all(tensor.device.type == "cpu" for tensor in tensors)
     outputs = [value for value in flat((results,)) if isinstance(value, Tensor)]
     is_small = all(_count(tensor) <= SMALL for tensor in (*tensors, *outputs))
     if not is_small and (not tensors or _lists_lengths((*args, *kwargs.values()))):
@@ -83,11 +85,29 @@ def refusal(
     if key in _TAKEN:
         return None
     error = trial.error()
+    if error is not None and not (is_on_cpu or _holds_on_any_device(trial, error)):
+        error = None
     is_certain = is_small and not facts(op).refuses_values
     if error is not None and (is_certain or _is_for_types(trial)):
         return error
     _TAKEN.add(key)
     return None
+
+
+_OF_THE_CPU: Final = re.compile(r"CPU|MKL|mkldnn|histogram_cpu|for 'Bool'|Could not run")
+_LACKS_HALF_TYPE: Final = re.compile(r"not implemented for '(Half|BFloat16)'")
+"""In the words of what kernels for the CPU refuse, and those for GPUs may take."""
+
+
+def _holds_on_any_device(trial: EagerTrial, error: Exception) -> bool:
+    """Whether kernels for GPUs refuse a call too which those for the CPU refuse so: they have half
+    types and bools where those lack them, but check alike which types go together.
+    """
+    if _OF_THE_CPU.search(str(error)):
+        return False
+    if not _LACKS_HALF_TYPE.search(str(error)):
+        return True
+    return isinstance(trial.error(WITH_INDICES), NotImplementedError)
 
 
 def refusal_of_overlap(
