@@ -23,7 +23,7 @@ from fusewright.ir.program import CallOperator, Program
 from fusewright.ir.reference import Evaluation, evaluate
 from fusewright.ir.text import print_program
 from fusewright.ir.verify import verify_program
-from fusewright.kernels.triton import LIMITS, TritonKernel
+from fusewright.kernels.triton import LIMITS, TritonKernel, configuration_of
 from fusewright.kernels.triton.early_ends import ends_early
 from fusewright.lower import lower, runs
 from fusewright.schedule import schedule
@@ -195,3 +195,37 @@ def test_loops_over_runs_end_where_the_runs_do() -> None:
     groups = [work for work in works if isinstance(work, Group)]
     assert [ends_early(group) for group in groups] == [False, False, True, True]
     assert "for start in range(0, rend, RBLOCK):" in write_group(groups[-1]).source
+
+
+@pytest.mark.parametrize(
+    ("dtype", "width", "block", "warps"),
+    [
+        (torch.bfloat16, 1024, 1024, 4),
+        (torch.bfloat16, 2048, 1024, 4),
+        (torch.float32, 2048, 512, 4),
+        (torch.float32, 768, 256, 2),
+        (torch.bfloat16, 768, 256, 1),
+        (torch.float32, 1600, 256, 2),
+        (torch.float32, 8, 8, 1),
+    ],
+)
+def test_threads_of_a_run_lie_beside_each_other(
+    dtype: torch.dtype, width: int, block: int, warps: int
+) -> None:
+    """None reads another place of a run than the others: adding up what they read takes shared
+    memory, ten times as long.
+    """
+    rows, numbers = torch.zeros(50, width, dtype=dtype), torch.zeros(50, dtype=torch.int64)
+    program = program_of(gradient(), rows, numbers)
+    *_, group = schedule(program, CompileContext(), lambda device: LIMITS).works
+    assert isinstance(group, Group) and ends_early(group)
+    configuration = configuration_of(group)
+    (axis,) = configuration.tiling.outer
+    assert (axis.block, configuration.warps) == (block, warps)
+    assert block * dtype.itemsize <= 32 * warps * 16
+
+
+def test_wide_rows(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    rows, numbers = torch.randn(30, 700), torch.randint(0, 5, (30,))
+    check(gradient(count=5), tmp_path, rows, numbers, externs=SORTED)

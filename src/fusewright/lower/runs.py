@@ -41,7 +41,7 @@ aten = torch.ops.aten
 BLOCK: Final = 64
 """Places of a block."""
 
-FEWEST_ROWS: Final = 1024
+FEWEST_ROWS: Final = 2048
 """Rows below which the library adds them up without sorting."""
 
 MOST_COMPARED: Final = 1 << 26

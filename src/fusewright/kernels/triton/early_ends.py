@@ -4,23 +4,35 @@
 
 The mask keeps what lies behind that place from being read, but blocks of it would still take turns:
 a loop ends at the last place of the rows of its tile.
+
+Most rows may have nothing at all: those of an embedding's table that a batch does not mention. A
+program has one row of the table then, or a part of it, and all its threads lie beside each other
+there: none has to add up what others read. Where some do, by shared memory, zeros of a table of
+50,257 rows of 1,024 numbers of bfloat16 took 1.3 ms to write on an H200; else 0.08.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from fusewright.ir.group import Action, Group, Reduce
 from fusewright.ir.index import Symbol
 from fusewright.ir.neutral import NEUTRAL_ELEMENTS, neutral
 from fusewright.ir.value import Apply, IndexValue, Load, Masked, Random, Value, postorder
+from fusewright.kernels.analysis import Dependences, Traits, extent_hint
 
-WIDEST: Final = 512
-"""Rows beside each other in a tile at most."""
-
-BLOCK: Final = 4
+BLOCK: Final = 2
 """Elements of rows in a block: rows may be short."""
+
+MOST_THREADS, FEWEST_THREADS = 128, 32
+"""Threads of a program, which lie beside each other across its rows."""
+
+VECTOR_BYTES: Final = 16
+"""What a thread loads or stores at once, at most."""
+
+IDLE_SHARE: Final = 8
+"""At most one in so many threads has nothing to do, where fewer of them can prevent it."""
 
 
 def early_ends(actions: Sequence[Action], inner: Symbol) -> tuple[Value, ...]:
@@ -56,11 +68,42 @@ def _varies_along(value: Value, inner: Symbol) -> bool:
 
 def ends_early(group: Group) -> bool:
     """Whether the rows of some stage end where memory tells."""
-    return any(
-        len(stage.inner) == 1
-        and any(_is_loaded(end) for end in early_ends(stage.actions, stage.inner[0]))
+    return any(True for _ in _loaded_ends(group))
+
+
+def end_together(group: Group) -> bool:
+    """Whether such rows end at one place, all along the last loop over them."""
+    last = group.outer[-1:]
+    return bool(last) and not any(_varies_along(end, last[0]) for end in _loaded_ends(group))
+
+
+def block_across(group: Group) -> int:
+    """How many rows beside each other a program has: as many as its threads load at once."""
+    vector = elements_at_once_across(group)
+    count = extent_hint(group.outer[-1]) if group.outer else 1
+    threads = MOST_THREADS
+    while threads > FEWEST_THREADS and IDLE_SHARE * (-count % (threads * vector)) > count:
+        threads //= 2
+    return threads * vector
+
+
+def elements_at_once_across(group: Group) -> int:
+    """How many neighbouring elements, across its rows, a thread loads or stores at once."""
+    last = frozenset(group.outer[-1:])
+    widths = {buffer.name: buffer.layout.dtype.bytes for buffer in (*group.reads, *group.writes)}
+    moved = [
+        widths[access.buffer]
         for stage in group.stages
-    )
+        for access in Traits.of(stage, Dependences()).accesses
+        if access.buffer in widths and last & access.index.free()
+    ]
+    return VECTOR_BYTES // min(moved, default=VECTOR_BYTES)
+
+
+def _loaded_ends(group: Group) -> Iterator[Value]:
+    for stage in group.stages:
+        if len(stage.inner) == 1:
+            yield from filter(_is_loaded, early_ends(stage.actions, stage.inner[0]))
 
 
 def _is_loaded(value: Value) -> bool:

@@ -278,8 +278,14 @@ class KernelWriter:
         program = self.program
         if self.tiling.wide:
             program += ".to(tl.int64)"
-        outer = self.tiling.outer
-        if len(outer) > 1:
+        outer, batch = self.tiling.outer, self.tiling.batch
+        if batch is not None:
+            (axis,) = outer
+            self.body.add(f"program = {program}")
+            count = f"tl.cdiv({self.values.index(axis.extent)}, {axis.block_name})"
+            self.body.add(f"{batch.name} = program // {count}")
+            program = f"(program % {count})"
+        elif len(outer) > 1:
             self.body.add(f"program = {program}")
             program = "program"
         for place, axis in reversed(list(enumerate(outer))):

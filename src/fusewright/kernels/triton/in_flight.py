@@ -21,6 +21,7 @@ from fusewright.kernels.analysis import (
     extent_hint,
     stage_values,
 )
+from fusewright.kernels.triton.early_ends import BLOCK, elements_at_once_across, ends_early
 from fusewright.kernels.triton.tiling import (
     MANY_PROGRAMS,
     TILE,
@@ -92,6 +93,8 @@ def elements_a_thread(group: Group, tiling: Tiling) -> int:
     """
     at_once = elements_at_once(group)
     usual = 8 if tiling.elements <= TILE or at_once > 1 else 16
+    if any(tiling.inner) and not tiling.persistent and ends_early(group):
+        return BLOCK * elements_at_once_across(group)
     if not any(tiling.inner):
         return TWO_ROWS if len(tiling.outer) == 1 and shared_columns(group) else usual
     (x, *_) = tiling.outer

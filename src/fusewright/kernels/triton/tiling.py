@@ -33,7 +33,7 @@ from fusewright.kernels.analysis import (
     extent_hint,
     stage_values,
 )
-from fusewright.kernels.triton.early_ends import BLOCK, WIDEST, ends_early
+from fusewright.kernels.triton.early_ends import BLOCK, block_across, end_together, ends_early
 from fusewright.records import record
 
 MOST_ARGUMENTS = 480
@@ -257,12 +257,17 @@ def _tile_rows(group: Group, persistent: bool | None, limit: int) -> Tiling:
     may be held.
     """
     walked = group.walked
-    x, outside = flatten(walked or group.outer, "x")
+    is_early = not persistent and ends_early(group)
+    along = walked or (group.outer[-1:] if is_early and end_together(group) else group.outer)
+    x, outside = flatten(along, "x")
     stripe: LoopSymbol | None = None
-    if walked:
-        stripe, apart = flatten(group.outer[: -len(walked)], "stripe")
+    if along is not group.outer:
+        stripe, apart = flatten(group.outer[: -len(along)], "stripe")
         outside |= apart
+    if walked:
         persistent, limit = True, LONGEST_HELD
+    elif is_early:
+        persistent = False
     rows = {}
     loops = []
     extents: dict[Index, str] = {}
@@ -278,16 +283,13 @@ def _tile_rows(group: Group, persistent: bool | None, limit: int) -> Tiling:
     outer_is_contiguous = contiguous_along_outer(group)
     walks_once = sum(bool(stage.inner) for stage in group.stages) == 1
     across_limit = HELD_ACROSS_ONCE if walks_once else HELD_ACROSS
-    is_early = ends_early(group)
-    if is_early and persistent is None:
-        persistent = False
     holds = fits and (not outer_is_contiguous or longest <= across_limit or bool(persistent))
     holds = holds if persistent is None else holds and persistent
     x_block, r_block = _row_blocks(_hint(x), longest, outer_is_contiguous, holds)
     if holds and walks_once and _hint(x) > PROGRAMS_AT_ONCE and share_a_row(group):
         x_block = max(1, 2 * TILE // _power_of_two(longest))
-    if is_early and not holds:
-        x_block, r_block = _narrowed(WIDEST, group.outer[-1:]), BLOCK
+    if is_early:
+        x_block, r_block = block_across(group), BLOCK
     if walked:
         assert stripe is not None and holds, "columns are gathered beside rows that fit a tile"
         x_block = _walked_block(x, longest, _hint(stripe), outer_is_contiguous)
@@ -309,14 +311,6 @@ def _tile_rows(group: Group, persistent: bool | None, limit: int) -> Tiling:
         batch=stripe,
         walks_outer=bool(walked),
     )
-
-
-def _narrowed(block: int, loops: Sequence[LoopSymbol]) -> int:
-    """A block, or the largest smaller one, down to `NARROWEST_ACROSS`, that divides loops."""
-    count = product(symbol.extent for symbol in loops)
-    while block > NARROWEST_ACROSS and not known_multiple(count, block):
-        block //= 2
-    return block
 
 
 def share_a_row(group: Group) -> bool:
