@@ -40,6 +40,7 @@ from fusewright.kernels import (
     tuned_limits,
 )
 from fusewright.kernels.batching import Batcher, with_batches
+from fusewright.kernels.chaining import KernelChainer, with_chains
 from fusewright.logs import log_text
 from fusewright.lower import calling_order, lower
 from fusewright.plans import Plan
@@ -54,6 +55,7 @@ from fusewright.schedule.traffic import group_traffic
 from fusewright.wrapper import PythonModule, emit_module
 from fusewright.wrapper.batches import batch_launches
 from fusewright.wrapper.blocks import Flow, with_blocks
+from fusewright.wrapper.chains import buffers_allocated, chain_launches
 from fusewright.wrapper.choices import choices_in, fill_choices, known_decisions
 from fusewright.wrapper.generate import generate_lines
 from fusewright.wrapper.instrument import instrument, why_watched
@@ -153,12 +155,20 @@ def _generate(
     options = context.options
     if torch.are_deterministic_algorithms_enabled():
         options = dataclasses.replace(options, multi_kernel="off")
-    languages = Languages(options, language)
+    languages = Languages(options, language, has_chains=not options.tune)
     schedule, kernels = _scheduled(program, context, languages)
     if kernels.lacks_choices:  # What was left to measuring is decided by rule after all.
         options = dataclasses.replace(options, multi_kernel="off")
-        languages = Languages(options, language, languages.trials)
+        languages = Languages(options, language, languages.trials, has_chains=languages.has_chains)
         schedule, kernels = _scheduled(program, context, languages)
+    with context.stage("wrapper"):
+        ordered = _lines(schedule, kernels, options, slots)
+    if not schedule.in_pieces.isdisjoint(buffers_allocated(ordered.lines)):
+        languages = Languages(options, language, languages.trials)  # The library does it after all.
+        schedule, kernels = _scheduled(program, context, languages)
+        with context.stage("wrapper"):
+            ordered = _lines(schedule, kernels, options, slots)
+    kernels, decisions = ordered.kernels, ordered.decisions
 
     inner = _Subprograms(context, language, prefix, slots)
     for node in graph.graph.nodes:  # Conditions and loops go through the same stages.
@@ -167,14 +177,7 @@ def _generate(
                 inner.add(node)
 
     with context.stage("wrapper"):  # Allocations, launches and frees around the kernels.
-        launches = kernels.launches
-        lines = generate_lines(schedule, kernels.definitions, launches, slots, kernels.choices)
-        decisions = known_decisions(lines, *_known_choices(options))
-        winners = {name: decision.winner for name, decision in decisions.items()}
-        lines = fill_choices(lines, winners)
-        lines = batch_launches(lines, Batcher(), program.hints, program.released_inputs)
-        kernels = with_batches(kernels, schedule, lines)
-        lines = with_blocks(lines, inner.flows)
+        lines = with_blocks(ordered.lines, inner.flows)
         least_bytes = peak_bytes(lines, program.hints)
         lines = plan_memory(lines, program.hints, program.released_inputs)
         lines = instrument(lines, context.options)
@@ -215,6 +218,30 @@ def _scheduled(
         kernels = define_kernels(schedule, context, languages, has_choices=has_choices)
         log_text("kernels", lambda: "\n".join(map(print_kernel, kernels.definitions)))
     return schedule, kernels
+
+
+@record
+class _Ordered:
+    """The lines of a schedule, where memory is not planned yet."""
+
+    lines: tuple[Line, ...]
+    kernels: KernelSet
+    decisions: Mapping[str, Decision]
+
+
+def _lines(
+    schedule: Schedule, kernels: KernelSet, options: Options, slots: dict[str, str]
+) -> _Ordered:
+    """Launches and library calls in order, with launches that become one as one."""
+    program, launches = schedule.program, kernels.launches
+    lines = generate_lines(schedule, kernels.definitions, launches, slots, kernels.choices)
+    decisions = known_decisions(lines, *_known_choices(options))
+    winners = {name: decision.winner for name, decision in decisions.items()}
+    lines = fill_choices(lines, winners)
+    lines = batch_launches(lines, Batcher(), program.hints, program.released_inputs)
+    kernels = with_batches(kernels, schedule, lines)
+    lines, chains = chain_launches(lines, KernelChainer(kernels))
+    return _Ordered(lines, with_chains(kernels, schedule, chains), decisions)
 
 
 class _Subprograms:

@@ -29,8 +29,8 @@ def perceptron() -> tuple[nn.Module, Inputs]:
     return Perceptron(width=64, hidden=256, depth=2), {"features": torch.randn(128, 64)}
 
 
-def ids(*names: str) -> Inputs:
-    return {name: torch.randint(0, 8000, (2, 64)) for name in names}
+def ids(*names: str, most: int = 8000) -> Inputs:
+    return {name: torch.randint(0, most, (2, 64)) for name in names}
 
 
 def images(size: int) -> Inputs:
@@ -43,6 +43,19 @@ WIDE: dict[str, Any] = {"hidden_size": 192, "num_attention_heads": 3, "num_hidde
 def bert() -> tuple[nn.Module, Inputs]:
     config = transformers.BertConfig(**WIDE, intermediate_size=768, vocab_size=8000)
     return transformers.BertForMaskedLM(config), ids("input_ids")
+
+
+def narrow_bert() -> tuple[nn.Module, Inputs]:
+    """Heads of 4 features, whose scores are sixteen times as large as what they are made of."""
+    config = transformers.BertConfig(
+        hidden_size=32,
+        num_attention_heads=8,
+        num_hidden_layers=2,
+        intermediate_size=64,
+        vocab_size=100,
+        attention_probs_dropout_prob=0.0,
+    )
+    return transformers.BertModel(config), ids("input_ids", most=100)
 
 
 def gpt2() -> tuple[nn.Module, Inputs]:
@@ -83,7 +96,9 @@ def convnext() -> tuple[nn.Module, Inputs]:
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("build", [perceptron, bert, gpt2, resnet, llama, t5, vit, convnext])
+@pytest.mark.parametrize(
+    "build", [perceptron, bert, narrow_bert, gpt2, resnet, llama, t5, vit, convnext]
+)
 def test_a_model(build: Callable[[], tuple[nn.Module, Inputs]], mode: str) -> None:
     """A quarter as wide as the benchmark's, and of fewer layers; those are
     `python -m benchmarks.peaks`.

@@ -11,6 +11,8 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 import fusewright
+from benchmarks.peaks import peak_bytes
+from fusewright.kernels.llvm import chains
 from tests.relative_error import relative_error
 
 HALF_TYPES = (torch.bfloat16, torch.float16)
@@ -152,14 +154,69 @@ def test_one_row_of_varying_positions() -> None:
 
 
 def test_what_stays_with_the_library() -> None:
-    """Dropout, double precision, and scores that would take more memory than is known or good."""
+    """Double precision, and scores that would take more memory than is known or good: of one head,
+    whose rows are not cut, and of a gradient.
+    """
 
     def attend(query: Tensor, key: Tensor, value: Tensor, dropout: float = 0.0) -> Tensor:
         return scaled_dot_product_attention(query, key, value, dropout_p=dropout)
 
     assert not library_calls(attend, *inputs(5, 13))
     assert library_calls(attend, *(x.double() for x in inputs(5, 13)))
-    assert library_calls(attend, *(heads(1, 32, 600, 8) for _ in range(3)))
+    assert library_calls(attend, *(heads(1, 1, 3000, 8) for _ in range(3)))
+    assert not library_calls(attend, *(heads(1, 32, 600, 8) for _ in range(3)))
+    tensors = [heads(1, 32, 600, 8).requires_grad_() for _ in range(3)]
+    compiled = fusewright.compile(attend, options={"strict": True})
+    compiled(*tensors).sum().backward()
+    training = fusewright.compilations(compiled)[-1].training
+    assert training is not None and training.backward is not None
+    assert any(NAME in call for call in training.backward.record.extern_calls)
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("size", [(2, 3, 40, 16), (1, 3, 5, 8), (2, 4, 131, 16)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_scores_of_a_block_at_a_time(
+    monkeypatch: pytest.MonkeyPatch, size: Any, dtype: torch.dtype, is_causal: bool
+) -> None:
+    """One kernel a direction, which holds the scores of some rows of a head, or of one head; the
+    last block of a head is shorter.
+    """
+    monkeypatch.setattr(chains, "BLOCK_BYTES", 1 << 10)
+    monkeypatch.setattr(chains, "LEAST_ROWS", 12)
+    monkeypatch.setattr(chains, "FEW_PIECES", 0)
+
+    def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        return scaled_dot_product_attention(query, key, value, is_causal=is_causal)
+
+    def run(function: Any, dtype: torch.dtype) -> list[Tensor]:
+        tensors = [heads(*size, seed=seed).to(dtype).requires_grad_() for seed in range(3)]
+        output = function(*tensors)
+        weights = heads(*size, seed=3).to(dtype)
+        return [output, *torch.autograd.grad(output, tensors, weights)]
+
+    compiled = fusewright.compile(attend, options={"strict": True}, dynamic=False)
+    results, eager, exact = run(compiled, dtype), run(attend, dtype), run(attend, torch.float64)
+    for result, other, reference in zip(results, eager, exact, strict=True):
+        assert result.stride() == other.stride()
+        assert relative_error(result, reference) <= 1.2 * relative_error(other, reference) + 1e-7
+    (compilation,) = fusewright.compilations(compiled)
+    assert [len(half.record.kernels) for half in compilation.halves] == [1, 1]
+
+
+def test_long_scores_are_never_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no kernel holds them by blocks after all, the library is called."""
+    tensors = [heads(1, 32, 600, 8, seed=seed) for seed in range(3)]
+    exact = scaled_dot_product_attention(*(x.double() for x in tensors))
+    peaks = []
+    for most in (chains.MOST_SCRATCH, 0):
+        monkeypatch.setattr(chains, "MOST_SCRATCH", most)
+        compiled = fusewright.compile(scaled_dot_product_attention, options={"strict": True})
+        assert relative_error(compiled(*tensors), exact) <= 1e-6
+        peaks.append(peak_bytes(lambda compiled=compiled: compiled(*tensors)))
+        record = fusewright.compilations(compiled)[-1].record
+        assert record is not None and bool(record.extern_calls) is (most == 0)
+    assert all(peak < 4 << 20 for peak in peaks)  # The scores are 46 MB.
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -382,8 +382,8 @@ OTHER = KernelLanguage(name="eager_kernels", write=triton.write_work, load=load)
 class InTurn(Languages):
     """Kernels are written in two languages, in turn."""
 
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
+    def __init__(self, *arguments: Any, **keywords: Any) -> None:
+        super().__init__(*arguments, **keywords)
         self.turns = itertools.cycle((super().of("cpu"), OTHER))
 
     def of(self, device: str) -> KernelLanguage:

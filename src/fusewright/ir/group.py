@@ -262,6 +262,11 @@ class Schedule:
 
     steps: tuple[ScheduledStep, ...]
 
+    in_pieces: frozenset[str] = frozenset()
+    """Buffers that are too large to be whole at any time: kernels have to hand them on piece by
+    piece.
+    """
+
     @property
     def works(self) -> tuple[StepWork, ...]:
         """The work of each step."""

@@ -98,6 +98,9 @@ class AttentionSizes:
     is_causal: bool
     """Whether a row sees no position behind its own, so that a library may leave half out."""
 
+    is_whole: bool = False
+    """Whether all scores lie in memory at the same time; else those of a block of rows."""
+
 
 def _never(sizes: ProductSizes | AttentionSizes) -> bool:
     return False
@@ -226,6 +229,9 @@ class Limits:
     library does.
     """
 
+    chains: bool = False
+    """Whether launches that hand memory on become one, which holds a piece of it at a time."""
+
     adds_atomically: bool = False
     """Whether points of a scatter that meet in one element may run at the same time."""
 
@@ -273,6 +279,9 @@ MOST_SCORES = 28 << 20
 the system anew at each call, and leaves the caches before it is read.
 """
 
+MOST_POSITIONS = 1 << 12
+"""Positions of which a kernel holds the scores of a block of rows at a time."""
+
 MOST_CAUSAL_ROWS = 512
 
 
@@ -284,6 +293,8 @@ def attends(sizes: AttentionSizes) -> bool:
         return False
     if sizes.is_causal and sizes.rows > MOST_CAUSAL_ROWS:
         return False
+    if not sizes.is_whole and sizes.batches > 1 and sizes.positions <= MOST_POSITIONS:
+        return True
     return 4 * sizes.batches * sizes.rows * sizes.positions <= MOST_SCORES
 
 
@@ -337,7 +348,13 @@ def cpu_limits(
             return product.rows <= few_half_rows
         return product.dtype is DType.F32 or product.dtype in HALF_TYPES
 
-    limits = Limits(walks_rows=True, multiplies=multiplies, attends=attends, stripes=STRIPES_OF_CPU)
+    limits = Limits(
+        walks_rows=True,
+        multiplies=multiplies,
+        attends=attends,
+        chains=True,
+        stripes=STRIPES_OF_CPU,
+    )
     if threads is None:
         return limits
     rows = RowsOnThreads(threads)

@@ -36,7 +36,7 @@ from fusewright.kernels.ways import (
     is_left_open,
     names_of_canonical,
 )
-from fusewright.records import record
+from fusewright.records import field, record
 from fusewright.runtime.guard_pages import STRUCTURES
 from fusewright.runtime.memory_checks import MemoryChecks
 
@@ -67,6 +67,9 @@ class KernelSet:
     """The launches, by the place of the group among the schedule's steps; calls of choices, where
     there are several ways to do a group's work.
     """
+
+    written: Mapping[str, CandidateSet] = field(default_factory=dict)
+    """By name of a kernel that was taken untried, what it was chosen from."""
 
     choices: tuple[DefineChoice, ...] = ()
     lacks_choices: bool = False
@@ -160,6 +163,7 @@ def define_kernels(
     return KernelSet(
         definitions=tuple({kernel.name: kernel for kernel in definitions}.values()),
         launches=launches,
+        written={among.candidates[0].kernel.name: among for among in several},
         choices=tuple(alternatives.choices.values()),
         lacks_choices=alternatives.are_lacking,
         tuned=tuned,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from fusewright.ir.dtype import DType
 from fusewright.ir.group import Group
@@ -57,6 +57,86 @@ class Implementation:
     """Buffers that the parts hand to each other."""
 
 
+@record(kw_only=True)
+class ChainPart:
+    """A kernel that hands memory on to others, or is handed it by them."""
+
+    group: Group
+    """Under canonical names."""
+
+    source: str
+    tensors: tuple[str, ...]
+    """The canonical names of its arguments."""
+
+    memory: tuple[str, ...]
+    """Names of the memory that they are: equal ones are the same memory."""
+
+    units: int
+    grain: int
+
+
+@record(kw_only=True)
+class Handover:
+    """Memory that parts of a chain hand on to each other, and nobody else uses."""
+
+    memory: str
+    dtype: DType
+    size: int
+    """Elements."""
+
+
+@record(kw_only=True)
+class Pieces:
+    """The pieces that a chain is done in: blocks of the rows of each of some batches."""
+
+    batches: int
+    rows: int
+    block: int
+    """Rows of a piece; the last one of a batch may have fewer."""
+
+    @property
+    def blocks(self) -> int:
+        """The pieces of a batch."""
+        return -(-self.rows // self.block)
+
+    @property
+    def count(self) -> int:
+        return self.batches * self.blocks
+
+    @property
+    def is_of_batches(self) -> bool:
+        """Whether a piece is a batch."""
+        return self.blocks == 1
+
+    def part(self, size: int) -> int:
+        """The elements of a piece of so many in all, which all rows have equal parts of."""
+        return size // self.batches if self.is_of_batches else self.row(size) * self.block
+
+    def row(self, size: int) -> int:
+        """The elements of a row."""
+        return size // (self.batches * self.rows)
+
+
+@record(kw_only=True)
+class Chaining:
+    """The functions by which a language makes one kernel of several that hand memory on."""
+
+    ways_to_cut: Callable[[ChainPart, ChainPart], Sequence[Pieces]]
+    """The ways to cut a chain that begins and ends with these kernels into pieces, the best first;
+    none for kernels that begin or end none.
+    """
+
+    keeps_to_pieces: Callable[[ChainPart, str, Pieces, int], bool]
+    """Whether each piece of a kernel touches only its own part of a memory of so many elements."""
+
+    join: Callable[
+        [Sequence[ChainPart], Mapping[str, str], Sequence[Handover], Pieces], Candidate | None
+    ]
+    """The kernel that does the work of parts, a piece after the other, where it is worth it; its
+    arguments are named by the memory that they are, without what only the parts use.
+    """
+
+
 def one_way(group: Group, hints: SizeHints) -> Sequence[Implementation]:
     """No ways among which measuring would have to choose."""
     return ()
@@ -99,6 +179,9 @@ class KernelLanguage:
     """The ways to do the work of a group under canonical names, of which `write` is the first,
     where it is not clear that this is the fastest; none where it is.
     """
+
+    chaining: Chaining | None = None
+    """None: its kernels are never made one."""
 
     limits: Limits = PLAIN
     """Limits of the devices that it is for, which scheduling has to know."""

@@ -19,8 +19,9 @@ from fusewright.ir.limits import (
     cpu_limits,
 )
 from fusewright.kernels import llvm, triton
-from fusewright.kernels.language import KernelLanguage, one_way
-from fusewright.records import record
+from fusewright.kernels.language import Chaining, KernelLanguage, one_way
+from fusewright.kernels.llvm import chains
+from fusewright.records import record, replace
 from fusewright.runtime.llvm_engine import cpu_target
 from fusewright.runtime.targets import loader_of
 
@@ -53,6 +54,11 @@ def _llvm(options: Options) -> KernelLanguage:
         candidates=functools.partial(llvm.candidates, target=cpu),
         products=llvm.PRODUCT_TYPES if cpu.vector_bytes else frozenset(),
         ways=functools.partial(llvm.ways, target=cpu, limits=limits) if has_choices else one_way,
+        chaining=Chaining(
+            ways_to_cut=functools.partial(chains.ways_to_cut, target=cpu),
+            keeps_to_pieces=functools.partial(chains.keeps_to_pieces, target=cpu),
+            join=functools.partial(chains.join, target=cpu),
+        ),
         limits=limits,
         target="" if name == "auto" else name,
     )
@@ -94,8 +100,13 @@ class Languages:
         options: Options,
         language: KernelLanguage | None = None,
         trials: dict[str, Any] | None = None,
+        *,
+        has_chains: bool = False,
     ) -> None:
         self.options = options
+        self.has_chains = has_chains
+        """Whether launches become one that hand memory on which is too large to be whole."""
+
         self.language = language
         self.by_type: dict[str, KernelLanguage] = {}
         self.trials: dict[str, Any] = {} if trials is None else trials
@@ -122,7 +133,8 @@ class Languages:
         """The limits of a device, which scheduling has to know."""
         if self.language is None and device.partition(":")[0] not in TARGETS:
             return PLAIN  # it will be refused, or there is nothing to compute
-        return self.of(device).limits
+        limits = self.of(device).limits
+        return limits if self.has_chains else replace(limits, chains=False)
 
     def require(self, devices: Iterable[str]) -> None:
         """UnsupportedOperator: some device has no language. Tensors on meta have no memory, and no

@@ -50,6 +50,9 @@ class Analysis:
         self.stored_products: set[str] = set()
         """Results of matrix products that nothing fuses with."""
 
+        self.in_pieces: set[str] = set()
+        """Buffers that are too large to be whole at any time."""
+
         self.effects: dict[int, Effects] = {}
         """The effects of the program's library calls and copies, by their identity."""
 

@@ -1,5 +1,6 @@
 """Attention as loops, where the device's kernels are faster than its library's: products whose
-scores lie in memory between them, for as long as these stay in its caches.
+scores lie in memory between them, as long as these stay in its caches, or are handed on by blocks
+of rows (`wrapper.chains`).
 
 Before:
 ```
@@ -122,7 +123,10 @@ def _loops_of(statement: Statement, analysis: Analysis) -> Sequence[ComputedBuff
     if not statement.outputs:  # Nothing reads its results.
         return ()
     call = _attention(statement, analysis)
-    if call is None or not _is_worth_it(call, analysis):
+    if call is None:
+        return ()
+    is_whole = _is_worth_it(call, analysis, is_whole=True)
+    if not is_whole and not _is_worth_it(call, analysis, is_whole=False):
         return ()
     places = statement.results
     outputs = {
@@ -132,6 +136,9 @@ def _loops_of(statement: Statement, analysis: Analysis) -> Sequence[ComputedBuff
     }
     writer = _Writer(call, analysis, statement.outputs[0])
     writer.forward(outputs) if call.gradient is None else writer.backward(outputs)
+    if not is_whole:
+        buffers = (buffer for part in writer.statements for buffer in part.outputs)
+        analysis.in_pieces.update(b.name for b in buffers if b.layout.size == call.scores)
     return writer.statements
 
 
@@ -190,16 +197,21 @@ def _fits(call: Attention) -> bool:
     return int(heads) % int(key_heads) == 0
 
 
-def _is_worth_it(call: Attention, analysis: Analysis) -> bool:
+def _is_worth_it(call: Attention, analysis: Analysis, *, is_whole: bool) -> bool:
     """Whether the kernels of the device are faster than the library, and the scores need no more
-    memory than is known: few rows of scores need less than the keys do.
+    memory than is known: few rows of scores need less than the keys do. `is_whole`: all scores lie
+    in memory at the same time; else kernels hand them on by blocks of rows, which those of a
+    gradient cannot.
     """
     batch, heads, length, width = call.query.layout.size
     if not (length.is_constant and width.is_constant):
         return False
-    if int(length) > int(width) and not all(size.is_constant for size in call.scores):
+    is_known = all(size.is_constant for size in call.scores)
+    if int(length) > int(width) and not is_known:
         return False
     limits = analysis.limits_of(call.query.layout.device)
+    if not is_whole and not (limits.chains and is_known and call.gradient is None):
+        return False
     return limits.attends(
         AttentionSizes(
             dtype=call.query.layout.dtype,
@@ -208,6 +220,7 @@ def _is_worth_it(call: Attention, analysis: Analysis) -> bool:
             positions=analysis.hint(call.positions),
             width=int(width),
             is_causal=call.is_causal,
+            is_whole=is_whole,
         )
     )
 

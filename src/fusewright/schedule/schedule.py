@@ -144,7 +144,11 @@ def finished(program: Program, graph: Graph) -> Schedule:
     """The steps in order, each with the memory that ends with it. Leaves `graph` as it is."""
     order = sums_last(graph, order_steps(graph, program.released_inputs), program.mutations)
     works = [_work(program, graph, number) for number in order]
-    return Schedule(program=program, steps=with_lifetimes(program, works))
+    return Schedule(
+        program=program,
+        steps=with_lifetimes(program, works),
+        in_pieces=frozenset(graph.analysis.in_pieces),
+    )
 
 
 def _work(program: Program, graph: Graph, number: int) -> StepWork:
