@@ -35,6 +35,7 @@ from fusewright.ir.kernel import KernelArgument, TritonFacts
 from fusewright.ir.limits import aligned_elements
 from fusewright.ir.proof import is_nonnegative
 from fusewright.ir.value import Constant, Load, Masked, Value, postorder
+from fusewright.kernels.triton.approximations import approximate
 from fusewright.kernels.triton.axis_form import AxisStage, axis_stages
 from fusewright.kernels.triton.early_ends import early_ends
 from fusewright.kernels.triton.in_flight import HELD_AHEAD, blocks_ahead, elements_a_thread
@@ -155,7 +156,7 @@ class KernelWriter:
 
         self.local_types = {local.name: local.dtype for local in group.locals}
         self.types = {b.name: b.layout.dtype for b in (*group.reads, *group.writes)}
-        self.stages = axis_stages(group, tiling)
+        self.stages = approximate(axis_stages(group, tiling))
         self.body = Body()
         self.numbers = frozenset(
             buffer.name for buffer in group.reads if buffer.layout.is_number_for(group.device)

@@ -21,6 +21,7 @@ from fusewright.ir.value import (
     children,
     postorder,
 )
+from fusewright.kernels.triton.approximations import FORMS
 from fusewright.kernels.triton.operations import (
     TYPES,
     constant_text,
@@ -248,6 +249,8 @@ class Writer:
                 operands.append(constant_text(argument.value, argument.dtype))
             else:
                 operands.append(self.operand(argument))
+        if value.operation in FORMS:
+            return f"functions.{value.operation}({operands[0]})"
         return operation_text(value.operation, operands, value.arguments[-1].dtype)
 
     def takes_number(self, value: Apply, position: int) -> bool:
