@@ -29,7 +29,8 @@ LOOPS = words(
     nn.functional.avg_pool2d nn.functional.celu nn.functional.elu nn.functional.embedding
     nn.functional.gelu nn.functional.max_pool2d
     nn.functional.glu nn.functional.group_norm nn.functional.hardsigmoid nn.functional.hardswish
-    nn.functional.hardtanh nn.functional.layer_norm nn.functional.leaky_relu nn.functional.mish
+    nn.functional.hardtanh nn.functional.interpolate nn.functional.layer_norm
+    nn.functional.leaky_relu nn.functional.mish
     nn.functional.pad nn.functional.relu nn.functional.rms_norm nn.functional.silu
     nn.functional.softplus permute pow prod reciprocal repeat reshape roll round rsqrt rsub scatter
     scatter_add select select_scatter sigmoid sign sin slice slice_scatter softmax sqrt square
@@ -42,7 +43,7 @@ LOOPS = words(
 PARTLY = words(
     """
     roll nn.functional.avg_pool2d nn.functional.pad pow where amax index_add index_select scatter
-    nn.functional.embedding
+    nn.functional.embedding nn.functional.interpolate
     """
 )
 """Some samples (exotic modes, data-dependent sizes, integers that raise) stay with eager."""

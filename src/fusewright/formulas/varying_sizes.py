@@ -159,7 +159,7 @@ def interpolate(
     arguments.
     """
     operator: Operator | None = _WEIGHING.get((mode, antialias))
-    if operator is None or recompute_scale_factor:
+    if operator is None:
         return NotImplemented
     count = input.dim() - 2
     factors: Any = _one_each(scale_factor, count)
@@ -167,6 +167,8 @@ def interpolate(
     if size is None:
         pairs = zip(input.shape[2:], factors, strict=True)
         sizes = [torch.sym_int(length * factor) for length, factor in pairs]
+    if recompute_scale_factor:
+        factors = [None] * count
     with torch_compat.without_python_kernels():
         return operator(input, sizes, bool(align_corners), *factors)
 

@@ -14,6 +14,7 @@ from fusewright.lower import (  # noqa: F401
     pointwise,
     pooling,
     reductions,
+    resampling,
     runs,
     scans,
     scatters,

@@ -1,12 +1,12 @@
-"""Rules of pooling over small windows, and of resampling by whole ratios.
+"""Rules of pooling over small windows.
 
 A window's elements are read one after the other in a single expression, so that neighbouring
 results are computed together, in vectors:
 
     max_pool1d(x, 3, 2, 1)[i]  ->  max(x[2i - 1] where 2i >= 1, x[2i], x[2i + 1] where 2i + 1 < n)
 
-Windows of more elements than `WINDOW_LIMIT`, other ratios, and adaptive windows of unequal sizes
-stay with eager.
+Windows of more elements than `WINDOW_LIMIT`, and adaptive windows of unequal sizes stay with
+eager.
 """
 
 from __future__ import annotations
@@ -348,32 +348,6 @@ class _Count:
                 own = own - behind.apply("maximum", 0.0)
             total = total * own
         return total
-
-
-@rule(
-    "aten.upsample_nearest1d.default",
-    "aten.upsample_nearest2d.default",
-    "aten.upsample_nearest3d.default",
-)
-def upsample_nearest(call: Call, x: Box, size: Any, *scales: float | None) -> Any:
-    """Whole multiples of the size: each element is repeated. Other ratios round in floats, as eager
-    does.
-    """
-    scale_factors = [scale for scale in scales if scale is not None]
-    first = x.rank - len(call.result.size[2:])
-    ratios: list[int] = []
-    for old, new in zip(x.size[first:], call.result.size[first:], strict=True):
-        if not (old.is_constant and new.is_constant and known_multiple(new, int(old))):
-            return NotImplemented
-        ratios.append(int(new) // int(old))
-    if scale_factors and scale_factors != [float(ratio) for ratio in ratios]:
-        return NotImplemented
-
-    def element(at: Position) -> Scalar:
-        inner = (index // ratio for index, ratio in zip(at[first:], ratios, strict=True))
-        return call.raw(x, (*at[:first], *inner))
-
-    return call.elementwise(element)
 
 
 @rule("aten._adaptive_avg_pool2d.default", "aten._adaptive_avg_pool3d.default")

@@ -220,14 +220,26 @@ def address_from(scope: Scope, base: Register, index: Index, element: str) -> Re
 
 
 def lane_addresses(scope: Scope, buffer: str, index: Index, dtype: DType) -> Register:
-    """A pointer a lane, for gathers and scatters."""
+    """A pointer a lane, for gathers and scatters: what all lanes share is added once, before."""
     lanes = scope.lanes
     assert lanes is not None
-    element = "i32" if fits_in_32_bits(index) and not _loaded(scope, index) else "i64"
-    positions = vector(scope, index, element)
+    shared, apart = _by_lane(scope, index)
+    base = address(scope, buffer, shared, dtype)
+    positions = vector(scope, apart, "i32" if fits_in_32_bits(apart) else "i64")
     kind = VectorType("ptr", lanes.count)
     return scope.b.emit(
         kind,
-        f"getelementptr {MEMORY[dtype]}, ptr {scope.pointers[buffer].text}, "
-        f"{positions.type} {positions.text}",
+        f"getelementptr {MEMORY[dtype]}, ptr {base.text}, {positions.type} {positions.text}",
     )
+
+
+def _by_lane(scope: Scope, index: Index) -> tuple[Index, Index]:
+    """`index` as a sum of two: what is the same in all lanes, and the rest."""
+    lanes = scope.lanes
+    assert lanes is not None
+    shared = apart = integer(0)
+    for coefficient, atoms in index.terms:
+        term = Index(((coefficient, atoms),), 0)
+        varies = lanes.symbol in term.free() or has_vectors(scope, term)
+        shared, apart = (shared, apart + term) if varies else (shared + term, apart)
+    return shared + index.constant, apart
