@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 import torch
 
+from fusewright import torch_compat
 from fusewright.fuzz import loops
 from fusewright.fuzz.campaign import generate
 from fusewright.fuzz.checking import check, signature
 from fusewright.fuzz.comparison import CLASSES, Finding, compare
-from fusewright.fuzz.execution import run
+from fusewright.fuzz.execution import Outcome, Raised, run
 from fusewright.fuzz.judge import Judge
 from fusewright.fuzz.observation import Observer
 from fusewright.fuzz.program import ENDING, RandomProgram
@@ -322,3 +323,14 @@ def test_gradients_may_be_parts_of_one_tensor() -> None:
     assert outcome((whole[:2], whole[2:])) == apart
     assert outcome((whole[:2], whole[1:3])) != apart
     assert outcome((whole[:2], whole[:2])) != apart
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+def test_what_eager_alone_saves_is_looked_at_where_torch_tells_it(
+    is_told: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch_compat.autograd, "UNPACKS_ONE_BY_ONE", is_told)
+    raised = Raised("backward", "RuntimeError", "a tensor was modified by an inplace operation", "")
+    eager, compiled = [Outcome(raised, {})], [Outcome(None, {})]
+    findings = list(compare(eager, compiled, Judge(program("return (x0,)"))))
+    assert [finding.kind for finding in findings] == (["missing_exception"] if is_told else [])

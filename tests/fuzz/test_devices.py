@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fusewright.fuzz import campaign
+from fusewright.fuzz import campaign, execution
 from fusewright.fuzz.checking import Way, check
 from fusewright.fuzz.comparison import compare
 from fusewright.fuzz.execution import run
@@ -108,3 +108,21 @@ def test_the_plan_of_a_campaign_on_a_gpu() -> None:
     assert campaign.plan_from(kinds=["modules"], device="cuda", **usual).kinds == ("modules",)
     with pytest.raises(ValueError, match="'cuba' is no device; did you mean 'cuda'"):
         campaign.plan_from(kinds=None, device="cuba", **usual)
+
+
+def test_a_failed_assertion_is_of_the_program_that_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It shows when somebody waits, and ends the process's use of the device: where eager has it,
+    there is nothing to compare with.
+    """
+    failing = ["compiled"]
+
+    def wait(device: str) -> None:
+        if failing.pop():
+            raise RuntimeError("CUDA error: device-side assert triggered")
+
+    monkeypatch.setattr(execution, "wait_for", wait)
+    program = RandomProgram("tensors", 1, SOURCE.format(result="x"))
+    assert check(program).outcome == "discarded"
+    failing = ["compiled", ""]
+    (finding,) = check(program).findings
+    assert finding.kind == "extra_exception" and "wait: RuntimeError: CUDA" in finding.detail

@@ -53,7 +53,7 @@ USUAL: Final = frozenset({torch.float32, torch.float64, torch.int64, torch.bool}
 """Types for which the rules of geometry know what is refused; for others eager is asked."""
 
 _TAKEN: Final[set[Any]] = set()
-"""The keys of trials that eager was seen to take."""
+"""The keys of trials that eager was seen to take, with whether tensors are on the CPU."""
 
 
 def is_usual(args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
@@ -76,12 +76,14 @@ def refusal(
     if op.namespace != "aten":
         return None
     is_on_cpu = all(tensor.device.type == "cpu" for tensor in tensors)
+    if op is aten.batch_norm_backward.default and not is_on_cpu:
+        return None  # It is given what forward has saved, in another type there.
     outputs = [value for value in flat((results,)) if isinstance(value, Tensor)]
     is_small = all(_count(tensor) <= SMALL for tensor in (*tensors, *outputs))
     if not is_small and (not tensors or _lists_lengths((*args, *kwargs.values()))):
         return None
     trial = EagerTrial(op, args, kwargs, None if is_small else LARGEST_SIZE)
-    key = trial.key()
+    key = (is_on_cpu, trial.key())
     if key in _TAKEN:
         return None
     error = trial.error()

@@ -76,14 +76,18 @@ def run(
             target = transform(namespace["f"], namespace["DYNAMIC"])
             for call in namespace["CALLS"]:
                 leaves.clear()
-                yield _call(namespace, target, call, leaves)
+                yield _call(namespace, target, call, leaves, device)
     finally:
         torch.set_default_dtype(before)
         torch.set_grad_enabled(True)
 
 
 def _call(
-    namespace: dict[str, Any], target: Any, call: dict[str, Any], leaves: list[torch.Tensor]
+    namespace: dict[str, Any],
+    target: Any,
+    call: dict[str, Any],
+    leaves: list[torch.Tensor],
+    device: str,
 ) -> Outcome:
     phase, result, raised = "make", None, None
     arguments: list[Any] = []
@@ -101,6 +105,10 @@ def _call(
                 _backward(result)
         except Exception as error:
             raised = _raised(phase, error)
+        try:  # A failed assertion of a kernel shows at the next wait only.
+            wait_for(device)
+        except Exception as error:
+            return Outcome(_raised(phase, error), {})
     observer = Observer()
     for number, argument in enumerate(kept if phase != "make" else []):
         observer.add(f"argument {number}", argument)
@@ -113,6 +121,12 @@ def _call(
         if isinstance(argument, torch.Tensor):
             observer.add_memory(f"memory of argument {number}", argument)
     return Outcome(raised, observer.facts)
+
+
+def wait_for(device: str) -> None:
+    """Wait until a device has done what was asked of it."""
+    if device == "cuda":
+        torch.cuda.synchronize()
 
 
 def _backward(result: Any) -> None:
