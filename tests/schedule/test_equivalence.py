@@ -64,6 +64,7 @@ EAGER_TO_SPLIT = Limits(
     held_row=3,
     held_across=2,
     batches_launches=True,
+    mirrors_rows=True,
     holds_rows=lambda group: False,
 )
 """A GPU's limits, as small as the programs here."""

@@ -249,6 +249,9 @@ class Limits:
     loads_first: bool = False
     """Whether kernels load all that a stage loads before they store what it stores."""
 
+    mirrors_rows: bool = False
+    """Whether kernels go along rows from their ends as well as from their beginnings."""
+
     holds_rows: Callable[[Group], bool] = _holds
     """Whether a group's kernel holds its rows from stage to stage. One that does not computes them
     again, so that what they are made of may not be overwritten.

@@ -22,6 +22,7 @@ from fusewright.schedule.effects import output_buffers
 from fusewright.schedule.fusion import Graph, fuse
 from fusewright.schedule.inline import inline
 from fusewright.schedule.lifetimes import possible_reuses, with_lifetimes
+from fusewright.schedule.mirror import mirror
 from fusewright.schedule.moments import deviations_at_once
 from fusewright.schedule.names import group_name
 from fusewright.schedule.nest import Nest, Step, nest_of
@@ -44,7 +45,7 @@ PROGRAM_PASSES: Final = (
 )
 """Passes over the program's statements: `run(program, analysis)` gives the program after it."""
 
-STEP_PASSES: Final = (Pass("inline", inline),)
+STEP_PASSES: Final = (Pass("inline", inline), Pass("mirror", mirror))
 """Passes over single steps, before anything depends on their order: `run(steps, kept, analysis)`
 gives the steps after it.
 """

@@ -106,6 +106,34 @@ def check_scan(run: Run, kind: str, folder: Path, persistent: bool, length: int 
         assert torch.equal(torch.signbit(found)[zeros], torch.signbit(wanted)[zeros])
 
 
+def scan_from_the_end(kind: str, length: int) -> str:
+    """A scan of rows from their ends, read by what goes through them forwards, as the gradient of a
+    cumulative sum is.
+    """
+    back = f"{length}*i0 - i1 + {length - 1}"
+    rows = f"f32[12, {length}] on cuda:0"
+    return f"""program from_the_end(x: {rows}, w: {rows})
+  c: {rows} = scan {kind} [i0<12, i1<{length}] along i1
+    t0 = load x[{back}]
+    yield t0
+  y: {rows} = pointwise [i0<12, i1<{length}]
+    t0 = load c[{back}]
+    t1 = load w[{length}*i0 + i1]
+    t2 = mul t0, t1
+    yield t2
+  return y
+"""
+
+
+def check_scan_from_the_end(run: Run, kind: str, folder: Path, length: int) -> None:
+    torch.manual_seed(0)
+    values = [torch.randn(12, length), torch.randn(12, length)]
+    text = scan_from_the_end(kind, length)
+    (wanted,) = evaluate(parse_program(text), values)
+    (found,) = run(text, values, folder)
+    _assert_close(found.cpu(), wanted, rtol=1e-5, atol=1e-5)
+
+
 def check_operation(run: Run, operation: ScalarOperation, dtype: DType, folder: Path) -> None:
     text = program_of(operation, dtype)
     inputs = inputs_of(operation, dtype)

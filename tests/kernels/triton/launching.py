@@ -13,6 +13,7 @@ from fusewright.ir.group import Group, Schedule
 from fusewright.ir.parse import parse_program
 from fusewright.ir.program import Buffer, BufferReference, CopyBack, Program, ViewReference
 from fusewright.kernels.triton import Configuration, TritonKernel, configuration_of, write
+from fusewright.optimizer import limits_of_any
 from fusewright.schedule import schedule
 
 Launcher = Callable[[TritonKernel, int, Sequence[Any]], None]
@@ -35,7 +36,8 @@ def write_group(
 
 
 def scheduled(text: str) -> Schedule:
-    return schedule(parse_program(text), CompileContext())
+    """The schedule of a program by the limits of the devices that its buffers are said to be on."""
+    return schedule(parse_program(text), CompileContext(), limits_of_any)
 
 
 def run_program(

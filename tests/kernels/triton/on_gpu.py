@@ -67,6 +67,12 @@ def test_scans_of_special_values(kind: str, persistent: bool, tmp_path: Path) ->
     agreement.check_scan(run_program, kind, tmp_path, persistent, 12 if persistent else 5000)
 
 
+@pytest.mark.parametrize("kind", SCAN_KINDS)
+@pytest.mark.parametrize("length", [12, 2048, 3000])
+def test_scans_from_the_end(kind: str, length: int, tmp_path: Path) -> None:
+    agreement.check_scan_from_the_end(run_program, kind, tmp_path, length)
+
+
 @pytest.mark.parametrize(
     ("operation", "dtype"),
     [

@@ -35,6 +35,15 @@ def test_results(case: Case, tmp_path: Path) -> None:
         agreement.check_case(run_program, case, tmp_path, persistent=False)
 
 
+@pytest.mark.parametrize("kind", SCAN_KINDS)
+@pytest.mark.parametrize("length", [12, 16])
+def test_scans_from_the_end(kind: str, length: int, tmp_path: Path) -> None:
+    """In one kernel, which counts from the ends of the rows."""
+    (source,) = sources(agreement.scan_from_the_end(kind, length))
+    assert "reverse=True" in source
+    agreement.check_scan_from_the_end(run_program, kind, tmp_path, length)
+
+
 @pytest.mark.parametrize("kind", ["max", "min", "argmax", "argmin"])
 @pytest.mark.parametrize("persistent", [True, False])
 def test_nan_wins(kind: str, persistent: bool, tmp_path: Path) -> None:

@@ -79,6 +79,7 @@ LIMITS = Limits(
     batches_launches=True,
     does_parts_at_once=True,
     loads_first=True,
+    mirrors_rows=True,
     holds_rows=holds_rows,
 )
 """Limits of a GPU with some 130 multiprocessors: a program is a tile, and several run on each at a

@@ -38,7 +38,7 @@ from fusewright.ir.value import Constant, Load, Masked, Value, postorder
 from fusewright.kernels.triton.approximations import approximate
 from fusewright.kernels.triton.axis_form import AxisStage, axis_stages
 from fusewright.kernels.triton.early_ends import early_ends
-from fusewright.kernels.triton.in_flight import HELD_AHEAD, blocks_ahead, elements_a_thread
+from fusewright.kernels.triton.in_flight import blocks_ahead, elements_a_thread, loads_ahead
 from fusewright.kernels.triton.operations import POINTERS, TYPES, constant_text
 from fusewright.kernels.triton.random import quarter
 from fusewright.kernels.triton.reductions import (
@@ -195,34 +195,10 @@ class KernelWriter:
     def write_stages(self) -> None:
         """Write the stages, in order."""
         if self.tiling.persistent:
-            self.values.write(self.loads_ahead())
+            loads = loads_ahead(self.stages, self.tiling, self.types, self.elements)
+            self.values.write(load for load in loads if not self.values.guards[id(load)])
         for stage in self.stages:
             self.stage(stage)
-
-    def loads_ahead(self) -> list[Load]:
-        """What later stages load of elements that each row has its own of, so that it is on its way
-        while the first one waits for all threads of a program; none where there is too much.
-        """
-        outer = {axis.symbol for axis in self.tiling.outer}
-        loads: dict[int, Load] = {}
-        written: set[str] = set()
-        for place, stage in enumerate(self.stages):
-            for value in postorder(action_roots(*stage.actions) if place else ()):
-                if not isinstance(value, Load) or value.buffer in written:
-                    continue
-                along = 0 if stage.inner is None else value.index.stride(stage.inner.symbol)
-                is_own = value.buffer in self.types and outer & value.index.free()
-                is_bare = not value.indirect and not self.values.guards[id(value)]
-                if is_own and is_bare and along is not None:
-                    loads[id(value)] = value
-            written |= {a.buffer for a in stage.actions if not isinstance(a, Reduce)}
-        return list(loads.values()) if self.can_hold(loads.values()) else []
-
-    def can_hold(self, loads: Iterable[Load]) -> bool:
-        """Whether a thread has registers for its elements of what is loaded before it is needed."""
-        inner = {axis.symbol for axis in self.tiling.inner if axis is not None}
-        rows = [load for load in loads if inner & load.index.free()]
-        return self.elements * sum(load.dtype.bytes for load in rows) <= HELD_AHEAD
 
     # Stripes --------------------------------------------------------------------------------------
 
@@ -541,7 +517,12 @@ class KernelWriter:
         """
         name, total = f"{action.buffer}_carry", f"{action.buffer}_scan"
         value, kind = self.row(action.value, axis), action.kind
-        self.body.add(f"{total} = {scanned(action, value, axis.position)}")
+        from_end = self.tiling.mirrored
+        if from_end:  # Lanes past the beginning of a row come first.
+            value = self.masked(
+                value, axis, identity_text(SCANS[kind].identity, action.value.dtype)
+            )
+        self.body.add(f"{total} = {scanned(action, value, axis.position, from_end=from_end)}")
         if not self.tiling.persistent:
             neutral = identity_text(SCANS[kind].identity, action.value.dtype)
             block = across_block(kind, self.masked(value, axis, neutral), axis.position)

@@ -9,11 +9,11 @@ nothing on its way while it works. The numbers here are from trials on an H200 o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
-from fusewright.ir.group import Action, Gather, Group, Reduce, Stage
-from fusewright.ir.value import Indirect, Load, Value
+from fusewright.ir.group import Action, Gather, Group, Reduce, Stage, action_roots
+from fusewright.ir.value import Indirect, Load, Value, postorder
 from fusewright.kernels.analysis import (
     Dependences,
     Traits,
@@ -21,6 +21,7 @@ from fusewright.kernels.analysis import (
     extent_hint,
     stage_values,
 )
+from fusewright.kernels.triton.axis_form import AxisStage
 from fusewright.kernels.triton.early_ends import BLOCK, elements_at_once_across, ends_early
 from fusewright.kernels.triton.tiling import (
     MANY_PROGRAMS,
@@ -123,10 +124,8 @@ def _walked_elements(group: Group, tiling: Tiling, usual: int, at_once: int) -> 
     """Elements of a thread that walks over rows, or over stripes of rows: as many as it has
     registers for, beside what it gathers on the way. `at_once`: elements that a point writes.
     """
-    if (
-        max(Traits.of(stage, Dependences()).cost for stage in group.stages if stage.inner)
-        > WALKED_COST
-    ):
+    work = max(Traits.of(stage, Dependences()).cost for stage in group.stages if stage.inner)
+    if work > WALKED_COST:
         return usual
     gathering = Gather if tiling.walks_outer else Reduce
     actions = [action for stage in group.stages for action in stage.actions]
@@ -160,6 +159,31 @@ def blocks_ahead(group: Group, tiling: Tiling) -> int:
         for stage in group.stages
     )
     return min(wanted, AHEAD_BYTES // max(1, largest * tiling.elements))
+
+
+def loads_ahead(
+    stages: Sequence[AxisStage], tiling: Tiling, memory: Collection[str], elements: int
+) -> list[Load]:
+    """What later stages of a tile of held rows load of elements that each row has its own of, so
+    that it is on its way while the first one waits for all threads of a program; none where a
+    thread, which has so many elements, has no registers for it. `memory`: buffers that are no
+    locals.
+    """
+    outer = {axis.symbol for axis in tiling.outer}
+    loads: dict[int, Load] = {}
+    held = 0
+    written: set[str] = set()
+    for place, stage in enumerate(stages):
+        for value in postorder(action_roots(*stage.actions) if place else ()):
+            if not isinstance(value, Load) or value.buffer in written or value.indirect:
+                continue
+            along = 0 if stage.inner is None else value.index.stride(stage.inner.symbol)
+            is_own = value.buffer in memory and outer & value.index.free()
+            if is_own and along is not None and id(value) not in loads:
+                loads[id(value)] = value
+                held += elements * value.dtype.bytes if along != 0 else 0
+        written |= {a.buffer for a in stage.actions if not isinstance(a, Reduce)}
+    return list(loads.values()) if held <= HELD_AHEAD else []
 
 
 def _words(action: Action) -> int:

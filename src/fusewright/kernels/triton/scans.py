@@ -34,10 +34,11 @@ def scan_start(action: ScanStore, shape: str) -> str:
     return filled(shape, identity_text(SCANS[action.kind].identity, dtype), dtype)
 
 
-def scanned(action: ScanStore, block: str, dimension: int) -> str:
-    """A block scanned along its rows."""
+def scanned(action: ScanStore, block: str, dimension: int, *, from_end: bool) -> str:
+    """A block scanned along its rows, or from their ends."""
     kind = action.kind
-    text = f"tl.associative_scan({block}, {dimension}, functions.{SCANS[kind].function})"
+    way = ", reverse=True" if from_end else ""
+    text = f"tl.associative_scan({block}, {dimension}, functions.{SCANS[kind].function}{way})"
     is_sum = kind in ("sum", "logsumexp") and action.value.dtype.is_float
     return from_zero(text) if is_sum else text
 

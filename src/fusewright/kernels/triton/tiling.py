@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 
 from fusewright.ir.contiguity import rows_lie_across
-from fusewright.ir.group import Group, Stage
+from fusewright.ir.group import Group, Reduce, Stage
 from fusewright.ir.index import (
     Index,
     LoopSymbol,
@@ -34,6 +34,7 @@ from fusewright.kernels.analysis import (
     stage_values,
 )
 from fusewright.kernels.triton.early_ends import BLOCK, block_across, end_together, ends_early
+from fusewright.kernels.triton.reductions import ARGUMENT
 from fusewright.records import record
 
 MOST_ARGUMENTS = 480
@@ -162,6 +163,9 @@ class Tiling:
 
     walks_outer: bool = False
     """Whether a program goes over the outer axis, too, in blocks."""
+
+    mirrored: bool = False
+    """Whether the rows are counted from their ends."""
 
     @property
     def rank(self) -> int:
@@ -293,6 +297,10 @@ def _tile_rows(group: Group, persistent: bool | None, limit: int) -> Tiling:
     if walked:
         assert stripe is not None and holds, "columns are gathered beside rows that fit a tile"
         x_block = _walked_block(x, longest, _hint(stripe), outer_is_contiguous)
+    mirrored = holds and not walked and _run_from_their_ends(group)
+    if mirrored:
+        pairs = zip(group.stages, loops, strict=True)
+        loops = [_from_the_end(stage.inner, places) for stage, places in pairs]
     x_axis = TileAxis(x, _fitting(x, x_block), 0)
     axes = {
         name: TileAxis(row, _power_of_two(_hint(row)) if holds else _fitting(row, r_block), 1)
@@ -310,7 +318,38 @@ def _tile_rows(group: Group, persistent: bool | None, limit: int) -> Tiling:
         wide=is_wide(group),
         batch=stripe,
         walks_outer=bool(walked),
+        mirrored=mirrored,
     )
+
+
+def _run_from_their_ends(group: Group) -> bool:
+    """Whether most of what stages touch along their rows lies in memory the other way round:
+    threads that count from the ends of rows then load elements that lie beside each other at once.
+    """
+    if any(len(stage.inner) > 1 for stage in group.stages):
+        return False
+    actions = [action for stage in group.stages for action in stage.actions]
+    if any(isinstance(action, Reduce) and action.kind in ARGUMENT for action in actions):
+        return False  # The first place of several is that of the least number.
+    if any(isinstance(value, Random) for stage in group.stages for value in stage_values(stage)):
+        return False  # They are drawn by four, forwards.
+    memory = {buffer.name for buffer in (*group.reads, *group.writes)}
+    strides = [
+        access.index.stride(loop)
+        for stage in group.stages
+        for access in _accesses(stage)
+        for loop in stage.inner
+        if access.buffer in memory
+    ]
+    return strides.count(integer(-1)) > strides.count(integer(1))
+
+
+def _from_the_end(
+    inner: Sequence[LoopSymbol], places: Mapping[Symbol, Index]
+) -> dict[Symbol, Index]:
+    """The loops of a stage in terms of the axes, its row counted from the end."""
+    turned: dict[Symbol, Index] = {loop: loop.extent - 1 - places[loop] for loop in inner}
+    return {**places, **turned}
 
 
 def share_a_row(group: Group) -> bool:
