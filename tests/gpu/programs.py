@@ -128,7 +128,7 @@ def integer_arithmetic(x: Any, y: Any) -> Any:
 
 @program(integers((100,), low=0, high=200, dtype=torch.uint8))
 def bytes_wrap_around(x: Any) -> Any:
-    return x + x, x.to(torch.float32) / 3
+    return x + x, x.to(torch.float32) / 3, (x.clamp(min=150) + 120).sum()
 
 
 @program(numbers((4, 300)))

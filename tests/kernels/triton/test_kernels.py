@@ -9,11 +9,15 @@ import torch
 
 from tests.kernels.triton.interpreter import run_program
 
+from fusewright.ir.dtype import DType  # isort: skip
 from fusewright.ir.group import Group  # isort: skip
 from fusewright.ir.ops import SCAN_KINDS  # isort: skip
 from tests.golden import Case, golden  # isort: skip
 from tests.kernels.triton import agreement  # isort: skip
 from tests.kernels.triton.launching import scheduled, write_group  # isort: skip
+
+
+TORCH_NAMES = {dtype.text: dtype.torch_name for dtype in DType}
 
 
 def sources(text: str, persistent: bool | None = None) -> list[str]:
@@ -81,6 +85,27 @@ def test_numbers_beside_doubles_are_doubles(operation: str) -> None:
 """
     (source,) = sources(text)
     assert source.count("1e-12") == source.count("tl.full([], 1e-12, tl.float64)") == 1
+
+
+@pytest.mark.parametrize("dtype", ["u8", "i8", "i16"])
+@pytest.mark.parametrize("operation", ["maximum", "minimum", "where", "add"])
+def test_numbers_beside_narrow_integers_are_narrow(operation: str, dtype: str) -> None:
+    """Some versions of Triton take a bare number for i32, in which nothing wraps around."""
+    first = "t1, t0" if operation == "where" else "t0"
+    text = f"""program wrap(x: {dtype}[8])
+  y: i64[8] = pointwise [i0<8]
+    t0 = load x[i0]
+    t1 = ne t0, 0
+    t2 = {operation} {first}, 77
+    t3 = add t2, 78
+    t4 = cast t3: i64
+    yield t4
+  return y
+"""
+    (source,) = sources(text)
+    for number in ("77", "78"):
+        typed = f"tl.full([], {number}, tl.{TORCH_NAMES[dtype]})"
+        assert source.count(f" {number}, ") == source.count(typed) == 1
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")

@@ -35,6 +35,11 @@ from fusewright.records import field, record
 BARE_NUMBERS = (*COMPARISONS, "add", "sub", "mul", "div", "maximum", "minimum", "where")
 """Operations in which a bare number takes the type of the other operand."""
 
+EXACT_NUMBERS = frozenset({DType.BOOL, DType.F64, DType.I16, DType.I8, DType.U8})
+"""Types whose numbers are never bare: some versions of Triton take one for an f32, which has fewer
+digits than an f64, or for an i32, in which what is made of it does not wrap around.
+"""
+
 Guards = tuple[Value, ...]
 """Masks that hold wherever a value is computed, outermost first."""
 
@@ -254,11 +259,9 @@ class Writer:
         return operation_text(value.operation, operands, value.arguments[-1].dtype)
 
     def takes_number(self, value: Apply, position: int) -> bool:
-        """Whether a bare number at this position takes its type from another operand. Versions of
-        Triton differ in whether it is rounded to f32 on the way, which takes digits of an f64.
-        """
+        """Whether a bare number at this position takes its type from another operand."""
         dtype = value.arguments[position].dtype
-        if value.operation not in BARE_NUMBERS or dtype in (DType.BOOL, DType.F64):
+        if value.operation not in BARE_NUMBERS or dtype in EXACT_NUMBERS:
             return False
         first = 1 if value.operation == "where" else 0
         if value.operation == "div" and position == 0:
