@@ -15,7 +15,7 @@ from fusewright.fuzz.checking import check, signature
 from fusewright.fuzz.comparison import CLASSES, Finding, compare
 from fusewright.fuzz.execution import Outcome, Raised, run
 from fusewright.fuzz.judge import Judge
-from fusewright.fuzz.observation import Observer
+from fusewright.fuzz.observation import Observer, error_text
 from fusewright.fuzz.program import ENDING, RandomProgram
 from fusewright.runtime.guard_pages import MemoryFault
 
@@ -298,6 +298,15 @@ def test_loop_programs_have_a_check_of_their_own(monkeypatch: pytest.MonkeyPatch
     ):
         monkeypatch.setattr(loops, "check", lambda program, seed, text=wrong: text)
         assert check(source).worst.kind == kind
+
+
+def test_messages_about_what_backward_needs_agree_but_for_who_saved_it() -> None:
+    start = "one of the variables needed for gradient computation has been modified by an inplace"
+    eager = f"{start} operation: [torch.FloatTensor [3]], which is output 0 of AsStrided, is at"
+    compiled = f"{start} operation: [torch.FloatTensor [1, 3]] is at"
+    assert error_text(RuntimeError(eager)) == error_text(RuntimeError(compiled))
+    other = compiled.replace("Float", "Double")
+    assert error_text(RuntimeError(other)) != error_text(RuntimeError(compiled))
 
 
 def test_signatures_name_the_operator() -> None:

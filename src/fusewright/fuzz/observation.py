@@ -26,7 +26,9 @@ from fusewright.records import record
 DEEPEST: Final = 12
 
 _ADDRESS: Final = re.compile(r"0x[0-9a-f]{4,}")
-_SAVED_RESULT: Final = re.compile(r"(modified by an inplace .*), which is output \d+ of \S+,")
+_SAVED_RESULT: Final = re.compile(
+    r"(modified by an inplace operation: \[\S+) \[[\d, ]*\]\](, which is output \d+ of \S+,)?"
+)
 _PLAIN: Final = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis), range, slice)
 
 
@@ -66,9 +68,10 @@ Facts = dict[str, Fact]
 
 def error_text(error: BaseException) -> str:
     """The message of an exception, without addresses, nor which operator has written last to a
-    tensor that backward needs: that may be the compiled graph, or gone.
+    tensor that backward needs: that may be the compiled graph, or gone. Nor its sizes, which are
+    those of the view that was saved, and may have been changed in place.
     """
-    return _SAVED_RESULT.sub(r"\1", _ADDRESS.sub("0x…", str(error)))
+    return _SAVED_RESULT.sub(r"\1]", _ADDRESS.sub("0x…", str(error)))
 
 
 class Observer:
