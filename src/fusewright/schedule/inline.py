@@ -19,7 +19,9 @@ value is inlined
 * into every place, where it costs little and reads no more bytes than it writes, or reads nothing
   at all, or is a sum that needs no loop (`single_terms`);
 * into matrix products whose kernels compute their operands (`Limits.product_form`), whatever it
-  costs, where nobody else reads it.
+  costs, where nobody else reads it;
+* nowhere, where it is read along its memory so often that computing it again is more work than a
+  launch of its own: biases by distances between words are the same for all sentences of a batch.
 """
 
 from __future__ import annotations
@@ -55,6 +57,18 @@ HELD_BYTES = 1 << 18
 SUM_SHARE = 8
 """A tensor counts as much larger than what is added to it where it has so many times its bytes:
 writing that to memory first then takes a small part of the time."""
+
+KEPT_COST = 24
+"""A value that costs so many additions or more takes longer to compute than to load from a cache:
+logarithms and divisions, not a cosine alone. A softmax of four million scores, in the decoder of a
+T5, took 42 us on an H200 where it computed the bias of each by the distance of two words.
+"""
+
+KEPT_SHARE = 4
+"""Its readers have so many times its elements, at least: it is small beside what they read."""
+
+LAUNCH_COST = 1 << 26
+"""The additions that a GPU does in the time of a launch, or a few."""
 
 VALUE_LIMIT = 256
 """A value does not grow past this many nodes by inlining."""
@@ -247,6 +261,9 @@ def _too_expensive(nest: Nest, piece: Piece, use: Uses) -> str | None:
     name = piece.writes[0].buffer
     cost = analysis.cost(piece.value)
     reads = sum(_points(reader, at) for reader, at, _ in use.loads)
+    again = cost * (reads - analysis.elements(name))
+    if cost >= KEPT_COST and again >= LAUNCH_COST and _is_small_and_read_along(name, use):
+        return "computing it so often costs more than memory"
     if len(use.loads) == 1 and (
         reads <= REPEATS * analysis.elements(name) or analysis.may_raise(piece.value)
     ):
@@ -260,6 +277,20 @@ def _too_expensive(nest: Nest, piece: Piece, use: Uses) -> str | None:
     if read > READ_SHARE * analysis.bytes(name) and not use.of_terms:
         return "it reads more bytes than it writes"
     return None
+
+
+def _is_small_and_read_along(name: str, use: Uses) -> bool:
+    """Whether each reader goes along the memory of a value in its innermost loop, several times:
+    one in which it is the same computes it outside of that, and others would read little of each
+    line.
+    """
+    for nest, piece, load in use.loads:
+        loops = [symbol for symbol in (*nest.outer, *piece.inner) if symbol.extent != 1]
+        if not loops or nest.analysis.stride(load.index, loops[-1]) != 1:
+            return False
+        if _points(nest, piece) < KEPT_SHARE * nest.analysis.elements(name):
+            return False
+    return True
 
 
 def _points(nest: Nest, piece: Piece) -> int:

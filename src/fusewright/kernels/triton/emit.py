@@ -17,6 +17,7 @@ def kernel(in0, out0, XBLOCK: tl.constexpr, RBLOCK: tl.constexpr):
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator, Sequence
 
 from fusewright.ir.dtype import DType
@@ -256,22 +257,19 @@ class KernelWriter:
         if self.tiling.wide:
             program += ".to(tl.int64)"
         outer, batch = self.tiling.outer, self.tiling.batch
-        if batch is not None:
-            (axis,) = outer
-            self.body.add(f"program = {program}")
-            count = f"tl.cdiv({self.values.index(axis.extent)}, {axis.block_name})"
-            self.body.add(f"{batch.name} = program // {count}")
-            program = f"(program % {count})"
-        elif len(outer) > 1:
+        is_shared = len(outer) > 1 or batch is not None
+        if is_shared:
             self.body.add(f"program = {program}")
             program = "program"
         for place, axis in reversed(list(enumerate(outer))):
-            own = f"({program})" if len(outer) > 1 else program
-            if place:
+            own = f"({program})" if is_shared else program
+            if place or batch is not None:
                 count = f"tl.cdiv({self.values.index(axis.extent)}, {axis.block_name})"
                 own = f"({program} % {count})"
                 program = f"({program} // {count})" if place > 1 else f"{program} // {count}"
             self.begin(axis, own)
+        if batch is not None:
+            self.body.add(f"{batch.name} = {program}")
         if self.tiling.persistent:
             for axis in self.tiling.axes[len(outer) :]:
                 self.offset(axis, "")
@@ -384,14 +382,11 @@ class KernelWriter:
         ends = early_ends(stage.actions, axis.symbol)
         if not ends:
             return ""
-        name = f"{axis.name}end"
-        typed = self.values.typed
-        texts = [f"tl.max({typed(e)})" if self.values.axes_of(e) else typed(e) for e in ends]
-        self.body.add(f"{name} = {texts[0]}")
-        for text in texts[1:]:
-            self.body.add(f"{name} = tl.maximum({name}, {text})")
-        self.body.add(f"{name} = tl.minimum({name}, {self.values.index(axis.extent)})")
-        return name
+        typed, varies = self.values.typed, self.values.axes_of
+        texts = [f"tl.max({typed(end)})" if varies(end) else typed(end) for end in ends]
+        last = functools.reduce(lambda one, other: f"tl.maximum({one}, {other})", texts)
+        self.body.add(f"{axis.name}end = tl.minimum({last}, {self.values.index(axis.extent)})")
+        return f"{axis.name}end"
 
     def block(self, stage: AxisStage, axis: TileAxis, along: Sequence[Value], start: str) -> None:
         """One block of a stage that walks over its rows, with the values that vary along them."""
