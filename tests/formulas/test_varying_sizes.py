@@ -60,3 +60,23 @@ def test_one_graph_with_gradients(program: Any) -> None:
         torch.testing.assert_close(gradient, expected)
     assert len(explanation.graphs) == 1
     assert not explanation.fallbacks
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("wrap", [False, True])
+def test_a_diagonal_of_any_layout_is_filled(wrap: bool, dynamic: bool) -> None:
+    memory = torch.arange(96.0)
+    rows, cube = memory.reshape(8, 12), memory[:27].reshape(3, 3, 3).transpose(0, 1)
+    for view in (rows[:5, ::2], rows.t(), rows[1:, 1:], cube, rows.reshape(48, 2), rows[::2, ::3]):
+
+        def program(x: torch.Tensor) -> torch.Tensor:
+            return x.fill_diagonal_(7, wrap) + (x * 2).fill_diagonal_(3)
+
+        before = memory.clone()
+        explained = fusewright.explain(program, dynamic=dynamic)
+        explanation: Explanation = explained(view)
+        given, memory_after = explanation.result, memory.clone()
+        memory.copy_(before)
+        assert torch.equal(given, program(view))
+        assert torch.equal(memory_after, memory)
+        assert not explanation.fallbacks and not explanation.breaks

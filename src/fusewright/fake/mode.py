@@ -130,7 +130,7 @@ class FakeMode(TorchDispatchMode):
         varies is kept, where the function is known to compute with it only. UnsupportedOperator:
         there is no other way than to know the sizes.
         """
-        other = formula_of_call(function, When.OTHER_GRADIENT)
+        other = formula_of_call(function, When.ANY_CALL)
         result = NotImplemented if other is None else other(*args, **kwargs)
         if result is not NotImplemented:
             return result
@@ -146,7 +146,6 @@ class FakeMode(TorchDispatchMode):
             args = [plain(argument) for argument in args]
             kwargs = {name: plain(argument) for name, argument in kwargs.items()}
         written = written_out(function, args, kwargs)
-        written = written or formula_of_call(function, When.GRADIENT_OF_VARYING_SIZE)
         result = NotImplemented if written is None else self._call(written, args, kwargs)
         return self._call(function, args, kwargs) if result is NotImplemented else result
 

@@ -20,7 +20,7 @@ TRACES_ANOTHER = version_of(torch.__version__) < (2, 13)
 """Whether torch does."""
 
 
-@formula(torch.cumprod, torch.Tensor.cumprod, when=When.OTHER_GRADIENT)
+@formula(torch.cumprod, torch.Tensor.cumprod, when=When.ANY_CALL)
 def cumprod(x: Tensor, dim: int, *, dtype: torch.dtype | None = None, out: Any = None) -> Any:
     """`torch.cumprod` where a gradient is asked for."""
     is_differentiated = torch.is_grad_enabled() and x.requires_grad

@@ -48,11 +48,10 @@ class When(Enum):
     VARYING_SIZE = auto()
     """For a function of torch whose C++ takes plain sizes, on tensors whose sizes vary."""
 
-    GRADIENT_OF_VARYING_SIZE = auto()
-    """For one of which the C++ that computes the gradient does, in some versions of torch."""
-
-    OTHER_GRADIENT = auto()
-    """For one whose gradient is not what eager computes while it is traced, in some versions."""
+    ANY_CALL = auto()
+    """For a function of torch in any call that is traced, where what its C++ calls cannot be
+    compiled, or is not what eager computes.
+    """
 
 
 _FORMULAS: Final[dict[When, dict[Any, Formula]]] = defaultdict(dict)

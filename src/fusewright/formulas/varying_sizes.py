@@ -1,5 +1,5 @@
-"""Functions of torch whose C++ takes sizes as plain numbers: written in operators that take
-symbols.
+"""Functions of torch whose C++ takes sizes as plain numbers, or makes views of what it knows of
+memory: written in operators that take symbols, and that can be compiled.
 
 Each has the parameters of the one that it stands for, and gives NotImplemented where it does not
 cover a call, which then makes the sizes constants.
@@ -37,10 +37,11 @@ def take_along_dim(x: Tensor, indices: Tensor, dim: int | None = None) -> Any:
     dim %= x.dim()
     others = [[1 if d == dim else n for d, n in enumerate(tensor.shape)] for tensor in (x, indices)]
     common = torch.broadcast_shapes(*others)
-    x, indices = (
-        tensor.expand(*common[:dim], tensor.shape[dim], *common[dim + 1 :])
-        for tensor in (x, indices)
-    )
+    if others[0] != others[1]:
+        x, indices = (
+            tensor.expand(*common[:dim], tensor.shape[dim], *common[dim + 1 :])
+            for tensor in (x, indices)
+        )
     return x.gather(dim, indices.remainder(x.shape[dim]))
 
 
@@ -124,13 +125,31 @@ def quantile(
     return result.reshape([1] * x.dim()) if dim is None else result.movedim(-1, dim)
 
 
-@formula(torch.trace, torch.Tensor.trace, when=When.GRADIENT_OF_VARYING_SIZE)
+@formula(torch.trace, torch.Tensor.trace, when=When.ANY_CALL)
 def trace(x: Tensor) -> Any:
-    """`torch.trace` where a gradient is asked for. The CPU has none of half types."""
+    """`torch.trace` where a gradient is asked for: its C++ takes plain sizes, in some versions of
+    torch. The CPU has none of half types.
+    """
     is_differentiated = torch.is_grad_enabled() and x.requires_grad
-    if not is_differentiated or x.dim() != 2 or x.itemsize < 4:
+    varies = any(isinstance(size, torch.SymInt) for size in x.shape)
+    if not (is_differentiated and varies) or x.dim() != 2 or x.itemsize < 4:
         return NotImplemented
     return x.diagonal().sum()
+
+
+@formula(torch.Tensor.fill_diagonal_, when=When.ANY_CALL)
+def fill_diagonal_(x: Tensor, value: Any, wrap: bool = False) -> Any:
+    """`Tensor.fill_diagonal_`, whose places eager shows by strides of its own, as if all memory
+    between the elements of `x` were part of it.
+    """
+    is_cube = all(size == x.shape[0] for size in x.shape)
+    if x.dim() < 2 or (x.dim() > 2 and not is_cube) or (wrap and x.shape[0] > x.shape[1] + 1):
+        return NotImplemented
+    places = x
+    while places.dim() > 1:
+        places = places.diagonal(0, 0, places.dim() - 1)
+    places.fill_(value)
+    return x
 
 
 _WEIGHING: Final = {
