@@ -5,6 +5,7 @@ torch's samples: `tests/operators/walk.py`.
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -154,3 +155,34 @@ def test_copies_of_views_need_no_layout(x: torch.Tensor, size: tuple[int, ...]) 
     compiled = fusewright.compile(torch.view_copy, options={"strict": True})
     result, expected = compiled(x, size), torch.view_copy(x, size)
     assert torch.equal(result, expected) and result.stride() == expected.stride()
+
+
+VIEWS_OF_FOUND: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "squeeze": lambda x: torch.squeeze_copy(x),
+    "squeeze.dim": lambda x: torch.squeeze_copy(x, 0),
+    "squeeze.dims": lambda x: torch.squeeze_copy(x, (0, 1)),
+    "expand": lambda x: torch.expand_copy(x, (2, *x.shape)),
+    "select": lambda x: torch.select_copy(x, 0, 0),
+    "slice": lambda x: torch.slice_copy(x, 0, 1, 4),
+    "diagonal": lambda x: torch.diagonal_copy(x),
+    "unfold": lambda x: torch.unfold_copy(x, 0, 1, 1),
+}
+
+
+@pytest.mark.parametrize("name", VIEWS_OF_FOUND)
+def test_copies_of_views_of_as_many_rows_as_data_say(name: str) -> None:
+    """Whether a size is 1, or large enough, is asked of the data, as for the view itself."""
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return VIEWS_OF_FOUND[name](torch.nonzero(x)) + 1
+
+    compiled = fusewright.compile(program)
+    for values in ([0.0, 1.0], [1.0, 1.0], [0.0, 0.0], [1.0]):
+        x = torch.tensor(values)
+        try:
+            expected = program(x)
+        except (IndexError, RuntimeError) as error:
+            with pytest.raises(type(error)):
+                compiled(x)
+        else:
+            assert geometries(compiled(x)) == geometries(expected)

@@ -199,6 +199,16 @@ def scattered(view: Any) -> Rule:
     return rule
 
 
+def copied(view: Any) -> Rule:
+    """squeeze_copy and its like: the elements of a view, row-major."""
+
+    def rule(x: Tensor, *arguments: Any, **keywords: Any) -> Geometry | None:
+        shown = VIEW_RULES[view](x, *arguments, **keywords)
+        return contiguous(x.dtype, shown.size) if isinstance(shown, ViewGeometry) else None
+
+    return rule
+
+
 def view_copy(x: Tensor, size: Sequence[int]) -> Geometry | None:
     """view_copy: also where the layout allows no view."""
     wanted = complete_size(list(size), x.numel())
@@ -207,6 +217,12 @@ def view_copy(x: Tensor, size: Sequence[int]) -> Geometry | None:
 
 RULES: dict[Any, Rule] = {
     **named(view_copy, "view_copy"),
+    **named(copied(aten.diagonal.default), "diagonal_copy"),
+    **named(copied(aten.expand.default), "expand_copy"),
+    **named(copied(aten.select.int), "select_copy.int"),
+    **named(copied(aten.slice.Tensor), "slice_copy.Tensor"),
+    **named(copied(aten.squeeze.default), "squeeze_copy squeeze_copy.dim squeeze_copy.dims"),
+    **named(copied(aten.unfold.default), "unfold_copy"),
     **named(cat, "cat"),
     **named(stack, "stack"),
     **named(repeat, "repeat"),
