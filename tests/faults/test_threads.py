@@ -43,9 +43,13 @@ for thread in threads:
 @pytest.mark.thorough
 @pytest.mark.parametrize("sanitiser", SANITISERS)
 def test_sanitisers_report_nothing(sanitiser: str) -> None:
-    command = [sys.executable, "-m", "tests.faults.many_threads", "--seconds", "6"]
+    command = [sys.executable, "-m", "tests.faults.many_threads", "--threads", "8"]
     run = subprocess.run(
-        [*command, "--sanitise", sanitiser], cwd=ROOT, capture_output=True, text=True, check=False
+        [*command, "--seconds", "3", "--sanitise", sanitiser],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert run.returncode == 0, run.stdout + run.stderr
     assert f"with sanitisers of {sanitiser}" in run.stdout
