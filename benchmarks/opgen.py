@@ -26,7 +26,7 @@ supported:
 """
 
 _KERNEL = """\
-#include "PrivateUse1NativeFunctions.h"
+#include "RegisterPrivateUse1.cpp"
 
 namespace ember {
 at::Tensor add_Tensor(const at::Tensor& self, const at::Tensor& other, const at::Scalar& alpha);
@@ -50,7 +50,7 @@ def build_peer() -> Path:
         description.write_text(_DESCRIPTION)
         kernel.write_text(_KERNEL)
         gen_backend_stubs.run(str(description), str(folder), dry_run=False)
-        compile_library(library, [folder / "RegisterPrivateUse1.cpp", kernel, ember])
+        compile_library(library, [kernel, ember])
     return library
 
 

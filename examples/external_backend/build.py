@@ -26,10 +26,13 @@ _INCLUDES = [flag for path in cpp_extension.include_paths() for flag in ("-isyst
 
 
 def build() -> Path:
-    """The shared library, compiled where it is not there yet."""
+    """The shared library, compiled where it is not there yet: in one unit, since most of the time
+    goes to torch's headers.
+    """
     files = generate((SOURCES / "ember.yaml").read_text(), file="ember.yaml", targets=["cpp"])
-    folder = Path(tempfile.gettempdir()) / f"ember-{os.getuid()}"
-    return build_library(files, [SOURCES / "device.cpp", SOURCES / "kernels.cpp"], folder)
+    for name in ("device.cpp", "kernels.cpp"):
+        files["RegisterEmber.cpp"] += (SOURCES / name).read_text()
+    return build_library(files, [], Path(tempfile.gettempdir()) / f"ember-{os.getuid()}")
 
 
 def build_library(files: Mapping[str, str], sources: Sequence[Path], folder: Path) -> Path:
