@@ -15,7 +15,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/ready
 NATIVE := $(wildcard src/fusewright/native/*.[ch] src/fusewright/native/standalone/*.[ch])
 
-.PHONY: demo test test-all test-torch lint docs wheels bench bless clean
+.PHONY: demo test test-all test-torch lint style types imports docs wheels bench bless clean
 
 demo: $(READY)
 	$(BIN)/python -m examples.demo
@@ -37,10 +37,16 @@ test-torch:
 		'torch==$(TORCH)' --editable '.[dev]'
 	$(OTHER)/bin/python -m pytest --numprocesses $(WORKERS) --dist worksteal
 
-lint: $(READY)
+lint: style types imports
+
+style: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+types: $(READY)
 	$(BIN)/mypy
+
+imports: $(READY)
 	$(BIN)/lint-imports
 
 # The documentation site, in build/site; a link that leads nowhere is an error.

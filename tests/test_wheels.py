@@ -54,9 +54,10 @@ def test_what_is_in_it(wheel: Path) -> None:
 def test_the_demonstration_runs_without_a_compiler(wheel: Path, tmp_path: Path) -> None:
     """Other packages are those of this environment."""
     folder = tmp_path / "environment"
-    venv.create(folder, with_pip=True, symlinks=True)
+    venv.create(folder, with_pip=False, symlinks=True)
     python = str(folder / "bin" / "python")
-    run(python, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", str(wheel))
+    pip = (sys.executable, "-m", "pip", "--python", python)
+    run(*pip, "install", "--quiet", "--no-deps", "--no-index", str(wheel), PATH=os.environ["PATH"])
     (packages,) = folder.glob("lib/python*/site-packages")
     (packages / "others.pth").write_text(str(Path(torch.__file__).parents[1]))
     nothing = tmp_path / "empty"
@@ -67,7 +68,7 @@ def test_the_demonstration_runs_without_a_compiler(wheel: Path, tmp_path: Path) 
     assert where.startswith(str(folder))
     for kept in (False, True):
         printed = run(
-            *(python, "-m", "examples.demo", "--layers", "1", "--seconds", "1"),
+            *(python, "-m", "examples.demo", "--layers", "1", "--seconds", "0.1"),
             **{**surroundings, "HOME": str(tmp_path), "FUSEWRIGHT_STRICT": "1"},
         )
         assert "relative error against eager" in printed
