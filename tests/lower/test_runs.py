@@ -127,6 +127,15 @@ def test_gradients_of_embeddings(name: str, tmp_path: Path) -> None:
     check(gradient(padding=7), tmp_path, rows, numbers, externs=SORTED)
 
 
+@pytest.mark.parametrize("name", NUMBERS)
+def test_gradients_of_large_tables(name: str, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    numbers = NUMBERS[name]() * 10
+    rows = torch.randn(*numbers.shape, 6)
+    check(gradient(count=240), tmp_path, rows, numbers, externs=SORTED)
+    check(gradient(padding=70, count=240), tmp_path, rows, numbers, externs=SORTED)
+
+
 def test_few_rows_of_a_table_are_not_sorted(tmp_path: Path) -> None:
     torch.manual_seed(0)
     rows, numbers = torch.randn(30, 5), torch.randint(0, 3, (30,))

@@ -14,6 +14,12 @@ such blocks, its blocks, and its places behind them:
     run b            head        block 1           block 2           tail
 
 Each row is read once. Where the table has few rows, nothing is sorted: each looks at all numbers.
+Where it has many more than are added, most runs are empty, and programs that can walk over runs
+write zeros at half the speed of memory: each place of the order sums the run that begins there
+then, and the table takes its rows from these sums, element by element.
+
+    sums[j] = sum of the run that begins at place j, if one does
+    table[v] = sums[first[v]] where first[v] < first[v + 1], else 0
 """
 
 from __future__ import annotations
@@ -43,6 +49,9 @@ BLOCK: Final = 64
 
 FEWEST_ROWS: Final = 2048
 """Rows below which the library adds them up without sorting."""
+
+SPARSE_SHARE: Final = 4
+"""A table of so many times the rows that are added, or more, takes them from sums by place."""
 
 MOST_COMPARED: Final = 1 << 26
 """Elements, times rows of the table, up to which each row of the table looks at all numbers."""
@@ -126,7 +135,9 @@ def table_of(call: Call, rows: Box, number: Callable[[Position], Scalar], count:
     numbers = call.lazy(rows.size[:1], dtype, lambda at: number(at).cast(dtype))
     if _is_small(call, rows, count):
         return _compared(call, rows, numbers, count)
-    return Runs.of(call, rows, numbers, count).table()
+    runs = Runs.of(call, rows, numbers, count)
+    is_sparse = SPARSE_SHARE * call.builder.hint(rows.size[0]) <= call.builder.hint(count)
+    return runs.taken() if is_sparse else runs.table()
 
 
 def _is_small(call: Call, rows: Box, count: Index) -> bool:
@@ -205,19 +216,36 @@ class Runs:
 
     def table(self) -> Box:
         """The sum of each run."""
+        return self.sums(self.count, self.run)
+
+    def taken(self) -> Box:
+        """The same, taken from sums by the place at which a run begins."""
+        call, (length, width) = self.call, self.rows.size
+        sums = self.sums(length, self.run_from)
+        call.builder.realise(sums)
+
+        def element(at: Position) -> Scalar:
+            row, column = at
+            begin, end = self.run(row)
+            return call.read(sums, (begin, column)).masked(call.index(begin) < call.index(end), 0)
+
+        return call.lazy((self.count, width), sums.dtype, element)
+
+    def sums(self, runs: Index, run: Callable[[Index], tuple[Index, Index]]) -> Box:
+        """The sum of each of so many runs, which have these places."""
         call, (length, width) = self.call, self.rows.size
         count = length // BLOCK
         blocks = self.blocks()
-        size = (self.count, width)
+        size = (runs, width)
 
         def head(at: Position) -> Scalar:
             row, column, place = at
-            begin, end = self.run(row)
+            begin, end = run(row)
             return self.row(begin + place, column, place, self.head_end(begin, end) - begin)
 
         def middle(at: Position) -> Scalar:
             row, column, place = at
-            begin, end = self.run(row)
+            begin, end = run(row)
             past = begin // BLOCK + 1
             block = call.builder.expressions.indirect(
                 call.index(past + place).value, count, wrap=False, check=False
@@ -227,7 +255,7 @@ class Runs:
 
         def tail(at: Position) -> Scalar:
             row, column, place = at
-            begin, end = self.run(row)
+            begin, end = run(row)
             past = maximum(end // BLOCK * BLOCK, self.head_end(begin, end))
             return self.row(past + place, column, place, end - past)
 
@@ -282,6 +310,19 @@ class Runs:
             for place in (row, row + 1)
         )
         return begin, end
+
+    def run_from(self, place: Index) -> tuple[Index, Index]:
+        """A place, and that behind the run that begins there; the same, if none does."""
+        call = self.call
+        own = call.read(self.numbers, (place,), DType.I64)
+        before = call.read(self.numbers, (maximum(place - 1, as_index(0)),), DType.I64)
+        last = call.index(self.count - 1)
+        begins = call.index(place).apply("eq", 0) | own.apply("ne", before)
+        row = own.apply("minimum", last).apply("maximum", 0)
+        behind = self.indirect(row + 1, self.count + 1)
+        end = call.read(self.first, (behind,), DType.I64)
+        end = (begins & (own <= last)).where(end, call.index(place))
+        return place, self.indirect(end, self.rows.size[0] + 1)
 
     def indirect(self, value: Scalar, size: Index) -> Index:
         return self.call.builder.expressions.indirect(value.value, size, wrap=False, check=False)
