@@ -49,6 +49,12 @@ class ProductSizes:
     """Whether the rows of the result surely do not, where they follow each other."""
 
     @property
+    def lies_in_pairs(self) -> bool:
+        """Whether both operands are pairs of bfloat16 along the depth, each in 32 bits."""
+        is_even = self.has_aligned_operands and self.depth % 2 == 0
+        return self.dtype is DType.BF16 and self.lies_along_depth and is_even
+
+    @property
     def is_of_a_vector(self) -> bool:
         """Whether one operand is a vector, so that each element of the other is needed once."""
         return self.batches == 1 and 1 in (self.rows, self.columns)
@@ -276,6 +282,24 @@ FEW_ROWS_OF_PAIRS = 8
 contiguous along the depth: 1.3 to 3.4 times the library's speed.
 """
 
+MORE_ROWS_OF_PAIRS = 16
+"""The same, where both operands lie in pairs along the depth: vectors run along it, and nothing is
+packed.
+"""
+
+PACKED_PAIRS = 1 << 16
+"""Elements of a right operand up to which packing it costs less than a call of the library."""
+
+
+def multiplies_pairs(product: ProductSizes) -> bool:
+    """Whether kernels are faster than the library at a product of bfloat16 whose operands lie in
+    pairs: 1.03 to 1.15 times for 48 rows and more, 1.1 to 1.4 for up to 16. What is packed between
+    these is multiplied with too few rows, and so is a deep panel with fewer than 128.
+    """
+    if product.rows <= MORE_ROWS_OF_PAIRS or product.columns * product.depth <= PACKED_PAIRS:
+        return True
+    return product.rows >= 48 and (product.rows >= 128 or product.depth <= 1024)
+
 
 MOST_SCORES = 28 << 20
 """Bytes of an attention's scores up to which they lie in memory: beyond 32 MiB, memory comes from
@@ -338,16 +362,20 @@ def cpu_limits(
     *,
     threads: int | None = None,
     few_half_rows: int = FEW_HALF_ROWS,
+    has_pairs: bool = False,
 ) -> Limits:
     """The limits of a CPU whose library has instructions for products of these half types, which
     kernels of more than `few_half_rows` rows have not: for bfloat16 they are four times as fast. In
     single precision kernels with AVX-512 are at least 1.4 times as fast as the library for each of
     the shapes that `benchmarks.products` measures, and twice for most. `threads`: how many there
-    are, where that may decide, and kernels may be chosen by measuring.
+    are, where that may decide, and kernels may be chosen by measuring. `has_pairs`: kernels
+    multiply pairs of bfloat16 by an instruction, too.
     """
 
     def multiplies(product: ProductSizes) -> bool:
         if product.dtype in library_types:
+            if has_pairs and product.lies_in_pairs and multiplies_pairs(product):
+                return True
             return product.rows <= few_half_rows
         return product.dtype is DType.F32 or product.dtype in HALF_TYPES
 

@@ -46,7 +46,12 @@ def _llvm(options: Options) -> KernelLanguage:
     if cpu.vector_bytes:
         threads = torch.get_num_threads() if has_choices else None
         few = FEW_ROWS_OF_PAIRS if cpu.multiplies_pairs else FEW_HALF_ROWS
-        limits = cpu_limits(cpu.library_types, threads=threads, few_half_rows=few)
+        limits = cpu_limits(
+            cpu.library_types,
+            threads=threads,
+            few_half_rows=few,
+            has_pairs=cpu.multiplies_pairs and not cpu.has_tiles,
+        )
     return KernelLanguage(
         name="cpu",
         write=functools.partial(llvm.write, target=cpu),

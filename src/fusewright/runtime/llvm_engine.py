@@ -66,6 +66,13 @@ class CpuTarget:
         """
         return self.vector_bytes == 64 and "+avx512bf16" in self.features.split(",")
 
+    @property
+    def has_tiles(self) -> bool:
+        """Whether the library multiplies tiles of bfloat16 by one instruction, which kernels do not
+        use.
+        """
+        return "+amx-bf16" in self.features.split(",")
+
     def lanes(self, element_bits: int) -> int:
         """Elements of a width in one register, at least 1."""
         return max(1, self.vector_bytes * 8 // element_bits)

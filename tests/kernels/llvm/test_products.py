@@ -10,9 +10,13 @@ from dataclasses import dataclass
 import pytest
 import torch
 
+from fusewright.ir.dtype import DType
+from fusewright.ir.limits import ProductSizes, cpu_limits
 from fusewright.ir.parse import parse_group
 from fusewright.ir.products import matrix_product
+from fusewright.kernels.llvm.pairs import paired
 from fusewright.kernels.llvm.product_plan import Form, tiling_of
+from fusewright.records import replace
 from fusewright.runtime.llvm_engine import CpuTarget, cpu_target, join_modules
 from fusewright.runtime.memory_checks import MemoryChecks
 from tests.kernels.llvm.harness import assembly, build, write_group
@@ -158,6 +162,83 @@ def test_pairs_of_bfloat16(size: tuple[int, int, int]) -> None:
     tiling = None if product is None else tiling_of(product, PAIRS)
     assert tiling is not None and tiling.pairs and tiling.form is Form.ALONG_DEPTH
     assert "vdpbf16ps" in assembly(group(left, right, result, "bf16"), PAIRS)
+
+
+PACKED_SIZES = [
+    (17, 40, 20),
+    (48, 64, 64),
+    (37, 70, 150),
+    (50, 130, 420),
+    (300, 20, 194),
+    (20, 33, 2),
+]
+
+
+@pytest.mark.parametrize("size", PACKED_SIZES, ids=str)
+def test_panels_of_pairs(size: tuple[int, int, int]) -> None:
+    """More rows than vectors along the depth are good for: packed, pair by pair."""
+    rows, columns, depth = size
+    left, right = Operand("a", rows, depth), Operand("b", depth, columns, is_turned=True)
+    check(left, right, Operand("c", rows, columns), "auto", torch.bfloat16)
+    text = group(left, right, Operand("c", rows, columns), "bf16")
+    assert "vdpbf16ps" in assembly(text, PAIRS)
+
+
+@pytest.mark.parametrize("turned", [(False, False), (True, True), (True, False)], ids=str)
+@pytest.mark.parametrize("depth", [64, 63])
+def test_what_lies_in_no_pairs(turned: tuple[bool, bool], depth: int) -> None:
+    """Operands whose pairs are not side by side, and an odd number of products."""
+    left, right = Operand("a", 20, depth, turned[0]), Operand("b", depth, 40, turned[1])
+    check(left, right, Operand("c", 20, 40), "auto", torch.bfloat16)
+    text = group(left, right, Operand("c", 20, 40), "bf16")
+    assert "vdpbf16ps" not in assembly(text, PAIRS)
+
+
+def test_an_odd_depth_of_pairs() -> None:
+    left, right = Operand("a", 20, 63), Operand("b", 63, 40, is_turned=True)
+    check(left, right, Operand("c", 20, 40), "auto", torch.bfloat16)
+    text = group(left, right, Operand("c", 20, 40), "bf16")
+    assert "vdpbf16ps" not in assembly(text, PAIRS)
+    product = matrix_product(parse_group(text))
+    assert product is not None and paired(product) is None
+
+
+@pytest.mark.parametrize(
+    ("sizes", "is_ours"),
+    [
+        ((8, 768, 768), True),
+        ((16, 4096, 4096), True),
+        ((32, 768, 768), False),
+        ((32, 128, 128), True),
+        ((64, 768, 768), True),
+        ((64, 768, 4096), False),
+        ((128, 768, 4096), True),
+    ],
+)
+def test_products_of_pairs_that_kernels_are_faster_at(
+    sizes: tuple[int, int, int], is_ours: bool
+) -> None:
+    """Rows, columns and depth of weights that lie along the depth; elsewhere up to 8 rows."""
+    rows, columns, depth = sizes
+    product = ProductSizes(
+        dtype=DType.BF16,
+        batches=1,
+        rows=rows,
+        columns=columns,
+        depth=depth,
+        lies_along_depth=True,
+        has_aligned_operands=True,
+    )
+    types = frozenset({DType.BF16})
+    limits = cpu_limits(types, few_half_rows=8, has_pairs=True)
+    assert limits.multiplies(product) is is_ours
+    for other in (
+        replace(product, depth=depth + 1),
+        replace(product, has_aligned_operands=False),
+        replace(product, lies_along_depth=False),
+    ):
+        assert limits.multiplies(other) is (rows <= 8)
+    assert cpu_limits(types, few_half_rows=8).multiplies(product) is (rows <= 8)
 
 
 @pytest.mark.parametrize("is_turned", [False, True])

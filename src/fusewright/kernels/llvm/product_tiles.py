@@ -63,6 +63,9 @@ class PanelWriter:
     row_symbols: tuple[Symbol, ...]
     """The rows of a tile; empty where the product has one row."""
 
+    pairs: bool = False
+    """Whether elements of the operands are pairs of bfloat16 (`pairs`)."""
+
     @property
     def element(self) -> str:
         return REGISTER[self.product.dtype]
@@ -175,6 +178,7 @@ class PanelWriter:
             left_step=indexing.scalar(scope, left_step),
             left=[indexing.address(scope, load.buffer, one, load.dtype) for one in own],
             adds=not self.is_single,
+            pairs=self.pairs,
         )
 
     def _own_tile(self, row: Register, offset: Register, steps: Range) -> None:

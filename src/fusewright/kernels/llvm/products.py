@@ -29,9 +29,11 @@ from fusewright.ir.value import Value
 from fusewright.kernels.llvm import indexing, memory
 from fusewright.kernels.llvm.builder import IRBuilder, Register, VectorType
 from fusewright.kernels.llvm.emit import GroupWriter, begin_kernel, finish_kernel
+from fusewright.kernels.llvm.pairs import paired
 from fusewright.kernels.llvm.product_plan import FEW_ROWS, Form, ProductTiling
 from fusewright.kernels.llvm.product_tiles import PanelWriter, Range, is_turned
 from fusewright.kernels.llvm.scope import Scope
+from fusewright.kernels.llvm.shared_tile import MOST_ROWS
 from fusewright.kernels.llvm.shared_units import call_unit
 from fusewright.kernels.llvm.storage import MEMORY, REGISTER, convert
 from fusewright.records import record, replace
@@ -310,6 +312,8 @@ def _panels(
     """The writer of units, with memory for what it packs."""
     element = REGISTER[product.dtype]
     is_packed = tiling.form is Form.PACKED
+    pairs = paired(product) if is_packed and tiling.pairs and tiling.rows <= MOST_ROWS else None
+    product = pairs or product
     panel = scope.slot(element, tiling.depth * tiling.columns) if is_packed else scope.nowhere()
     square = scope.nowhere()
     if is_packed and is_turned(product):
@@ -323,4 +327,5 @@ def _panels(
         panel=panel,
         square=square,
         row_symbols=rows,
+        pairs=pairs is not None,
     )

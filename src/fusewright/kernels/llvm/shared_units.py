@@ -21,7 +21,7 @@ from fusewright.kernels.llvm.plan import KernelPlan
 from fusewright.kernels.llvm.product_plan import Form, ProductTiling
 from fusewright.kernels.llvm.product_tiles import PanelWriter, Range, is_turned
 from fusewright.kernels.llvm.scope import I64, POINTER, Scope
-from fusewright.kernels.llvm.shared_tile import MOST_ROWS
+from fusewright.kernels.llvm.shared_tile import MOST_ROWS, PAIRS
 from fusewright.records import record
 from fusewright.runtime.llvm_engine import CpuTarget
 
@@ -97,7 +97,7 @@ def _name(panels: PanelWriter, turned: bool) -> str:
         tiling.depth,
         "all" if panels.is_only_one else "once" if panels.is_single else "blocks",
         *(dtype.name for dtype in (load_of(product.left).dtype, load_of(product.right).dtype)),
-        product.dtype.name,
+        PAIRS if panels.pairs else product.dtype.name,
         "turned" if turned else "straight",
         tiling.columns if is_whole else 1,
         tiling.lanes if turned and known_multiple(panels.depth, tiling.lanes) else 1,
@@ -110,7 +110,8 @@ def _unit(kind: VectorType, *parts: str) -> Definition:
     """The function of such a name: the unit of a product whose sizes and strides are symbols."""
     rows, lanes, block, blocks, left_type, right_type, computed, form, *multiples = parts
     lane_count, block_steps = int(lanes), int(block)
-    dtype, dtypes = DType[computed], (DType[left_type], DType[right_type])
+    dtype = DType.F32 if computed == PAIRS else DType[computed]
+    dtypes = DType[left_type], DType[right_type]
     column_multiple, depth_multiple = map(int, multiples)
     known = {
         "columns": SizeSymbol(
@@ -151,6 +152,7 @@ def _unit(kind: VectorType, *parts: str) -> Definition:
         row_symbols=tuple(
             LoopSymbol(f"row{number}", product.rows.extent) for number in range(tiling.rows)
         ),
+        pairs=computed == PAIRS,
     )
     first_row, last_row, first_column, last_column = (
         scope.symbols[sizes[name]] for name in NUMBERS[-4:]
