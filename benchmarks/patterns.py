@@ -32,7 +32,7 @@ from torch import Tensor
 
 from benchmarks.compilers import EAGER, OURS, PEER, peer_is_available
 from benchmarks.fused_patterns import PATTERNS, Pattern
-from benchmarks.sampling import PROCESSOR_TIME, take_turns, typical
+from benchmarks.sampling import PROCESSOR_TIME, keep_freed_memory, take_turns, typical
 
 COLUMNS = (EAGER, PEER, OURS)
 ROWS = {"cuda": 32768, "cpu": 1024}
@@ -142,6 +142,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.processor_time:
         os.environ[PROCESSOR_TIME] = "1"
         torch.set_num_threads(1)
+    keep_freed_memory()
     device = options.device
     if device == "cuda" and not torch.cuda.is_available():
         print("no CUDA device")
