@@ -201,7 +201,9 @@ def _outer_plan(
     whole = outer.extent
     squares = [squares_of(stage, outer, lanes) if lanes > 1 else None for stage in group.stages]
     is_turned = tile is not None or any(squares)
-    by_rows = not is_turned and lanes > 1 and walks_rows(group, traits, outer)
+    stays_in_registers = outer.extent.is_constant and int(outer.extent) <= wide
+    may_walk = lanes > 1 and not (is_turned or stays_in_registers)
+    by_rows = may_walk and walks_rows(group, traits, outer)
     block = _walked_block(outer, loops, wide) if by_rows else _block(outer, loops, cost, wide)
     blocks = integer(1) if block == whole else (whole + (block - 1)) // block
     block_hint = int(block) if block.is_constant else extent_hint(outer)

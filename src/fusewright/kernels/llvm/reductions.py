@@ -3,7 +3,7 @@
 | kind | state | a step | lanes folded by |
 | --- | --- | --- | --- |
 | sum, prod, xor, any, all | one vector | the operation | one instruction |
-| max, min | one vector | the greater, or NaN | the same |
+| max, min | one vector | the greater, or NaN | the same for the greatest; NaN if any is |
 | argmax, argmin | best value, position | where better, or NaN | halving; lower position first |
 
 A Welford reduction is a sum, divided, and then a sum of squared deviations, in two passes. Sums of
@@ -13,11 +13,13 @@ to a total, so that the error grows with the square root of the count at worst.
 
 from __future__ import annotations
 
+import math
+
 from fusewright.ir.dtype import DType
 from fusewright.ir.neutral import neutral
 from fusewright.ir.value import Number
 from fusewright.kernels.llvm.builder import IRBuilder, Register, VectorType
-from fusewright.kernels.llvm.scope import Scope
+from fusewright.kernels.llvm.scope import Scope, any_lane
 from fusewright.kernels.llvm.storage import REGISTER
 from fusewright.records import record
 
@@ -110,6 +112,14 @@ class Reducer:
         scalar = VectorType(vector.type.element)
         name = self._fold_name()
         first, flag = "", ""
+        if name in ("fmaximum", "fminimum"):
+            # NaN is looked for apart: a processor's own maximum is one instruction then.
+            folded = b.emit(
+                scalar,
+                f"call nnan {scalar} @llvm.vector.reduce.{name[:4]}.{vector.type.suffix}"
+                f"({vector.type} {vector.text})",
+            )
+            return b.select(any_lane(b, vector.is_nan()), folded.like(math.nan), folded)
         if name in ("fadd", "fmul"):
             flag, first = "reassoc ", f"{scalar} {scalar.constant(self.neutral())}, "
         return b.emit(
