@@ -409,22 +409,22 @@ def uneven_logits(x: Any, w: Any) -> Any:
 
 
 def places_of_many_rows(device: torch.device) -> tuple[torch.Tensor, ...]:
-    """Places below 70 of 1,500 rows, nine of ten the same, and of two dimensions."""
+    """Places below 70 of 2,500 rows, nine of ten the same, and of two dimensions."""
     generator = torch.Generator().manual_seed(7)
-    places = torch.randint(0, 70, (30, 50), generator=generator)
-    mostly = torch.where(torch.rand((30, 50), generator=generator) < 0.9, 37, places)
+    places = torch.randint(0, 70, (50, 50), generator=generator)
+    mostly = torch.where(torch.rand((50, 50), generator=generator) < 0.9, 37, places)
     return places.to(device), mostly.to(device, torch.int32)
 
 
-@program(both(numbers((70, 40), (1500, 40)), places_of_many_rows), long=True)
+@program(both(numbers((70, 40), (2500, 40)), places_of_many_rows), long=True)
 def many_rows_added(weight: Any, rows: Any, places: Any, mostly: Any) -> Any:
     """Rows that their gradient adds to a table in the order of the table's, and rows put there."""
     return (
-        functional.embedding(places, weight) * rows.view(30, 50, 40),
+        functional.embedding(places, weight) * rows.view(50, 50, 40),
         functional.embedding(mostly, weight, padding_idx=3).sin(),
         functional.embedding(places % 5, weight[:5]).cos(),
         weight.index_put((mostly.view(-1).long() - 70,), rows, accumulate=True),
-        weight.index_put((places, places % 40), rows[:, 0].view(30, 50), accumulate=True),
+        weight.index_put((places, places % 40), rows[:, 0].view(50, 50), accumulate=True),
     )
 
 
@@ -433,6 +433,16 @@ def many_half_rows_added(weight: Any, places: Any, mostly: Any) -> Any:
     """The same of a half type, of a table that is a matrix, too."""
     found = functional.embedding(mostly, weight)
     return functional.linear(found.tanh(), weight), functional.embedding(places, weight)
+
+
+@program(both(numbers((10000, 72), (140, 600)), places_of_many_rows), long=True)
+def many_rows_of_large_tables(table: Any, wide: Any, places: Any, mostly: Any) -> Any:
+    """Most rows of the first table get nothing; those of the other are no power of two."""
+    return (
+        functional.embedding(places * 140, table).sin(),
+        functional.embedding(mostly.long() * 142 + places, table).cos(),
+        functional.embedding(places + mostly, wide).tanh(),
+    )
 
 
 DIFFERENTIABLE = [
