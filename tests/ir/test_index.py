@@ -167,6 +167,8 @@ LINE = LoopSymbol("line", N * M).index
         ((N * M * P + M * ROW + COLUMN) % M, COLUMN),
         ((2 * N + 2) // (N + 1), integer(2)),
         (N * (ROW // N) + ROW % N, ROW),
+        ((N + 1) * (P // (N + 1)) + P % (N + 1), P),
+        (3 * ((N // 2 + 1) * (P // (N // 2 + 1)) + P % (N // 2 + 1)), 3 * P),
         ((P // N) // M, P // (N * M)),
         ((LINE // M) // N, integer(0)),
         ((P % (N * M)) // M, (P // M) % N),

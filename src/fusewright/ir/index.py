@@ -448,12 +448,11 @@ def _rejoin(terms: tuple[Term, ...], constant: int) -> Index | None:
                 outer = monomial(coefficient // atom.right.constant, others)
             elif atom.operator == "%":
                 partner = outer * atom.right * (atom.left // atom.right)
-                if len(partner.terms) != 1 or partner.constant:
+                if partner.is_constant or partner.constant:
                     continue
-                partner_coefficient, partner_atoms = partner.terms[0]
-                if by_atoms.get(partner_atoms) != partner_coefficient:
+                if any(by_atoms.get(term[1]) != term[0] for term in partner.terms):
                     continue
-                taken.append(partner_atoms)
+                taken += [term[1] for term in partner.terms]
             else:
                 continue
             rest = tuple(term for term in terms if term[1] not in taken)
