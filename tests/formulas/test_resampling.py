@@ -47,3 +47,20 @@ def test_resampling_of_any_size_is_eagers(case: str, to: str) -> None:
             result.sum().backward()
             results.append((result, x.grad))
         torch.testing.assert_close(*results[::-1], equal_nan=True)
+
+
+@pytest.mark.parametrize("to", ["a size", "a factor"])
+@pytest.mark.parametrize("case", CASES)
+def test_resampling_of_any_size_is_eagers_under_inference_mode(case: str, to: str) -> None:
+    """There the operator comes whole, not as what it is made of."""
+    count, keywords = CASES[case]
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return F.interpolate(x, **TO[to], **keywords)
+
+    compiled = fusewright.compile(function, dynamic=True, options={"strict": True})
+    with torch.inference_mode():
+        for length in (3, 5):
+            x = torch.randn(2, 3, *[length] * count, generator=torch.Generator().manual_seed(0))
+            x.view(-1)[::5] = torch.inf
+            torch.testing.assert_close(compiled(x), function(x), equal_nan=True)

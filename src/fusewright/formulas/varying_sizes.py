@@ -8,6 +8,7 @@ cover a call, which then makes the sizes constants.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import chain
 from typing import Any, Final
 
@@ -182,14 +183,36 @@ def interpolate(
         return NotImplemented
     count = input.dim() - 2
     factors: Any = _one_each(scale_factor, count)
-    sizes: Any = _one_each(size, count)
-    if size is None:
-        pairs = zip(input.shape[2:], factors, strict=True)
-        sizes = [torch.sym_int(length * factor) for length, factor in pairs]
+    sizes: Any = _resampled_sizes(input, factors) if size is None else _one_each(size, count)
     if recompute_scale_factor:
         factors = [None] * count
     with torch_compat.without_python_kernels():
         return operator(input, sizes, bool(align_corners), *factors)
+
+
+def _resample_whole(
+    operator: Operator,
+    input: Tensor,
+    sizes: Sequence[int] | None,
+    align_corners: bool,
+    factors: Sequence[float] | None,
+) -> Any:
+    """The same where the call comes whole, as under inference mode."""
+    if not torch_compat.has_symbolic_geometry(input):
+        return NotImplemented
+    each: Any = [None] * (input.dim() - 2) if factors is None else factors
+    sizes = _resampled_sizes(input, each) if sizes is None else sizes
+    return operator(input, sizes, align_corners, *each)
+
+
+for _operator in _WEIGHING.values():
+    formula(_operator.overloadpacket.vec, when=When.EVERYWHERE)(partial(_resample_whole, _operator))
+
+
+def _resampled_sizes(x: Tensor, factors: Sequence[float]) -> list[int]:
+    """The sizes of an image that is resampled by a factor a dimension."""
+    pairs = zip(x.shape[2:], factors, strict=True)
+    return [torch.sym_int(length * factor) for length, factor in pairs]
 
 
 def _one_each(value: Any, count: int) -> list[Any]:
