@@ -131,6 +131,8 @@ PROGRAMS: dict[str, Callable[[Tensor], Any]] = {
     "pooled gradients": pooled_gradients,
     "every few": lambda x: (x[:, ::3] + 1, x[:, 1::4] * 2, x[:, ::2] + x[:, -1:]),
     "upsampled": lambda x: F.interpolate(x[None], scale_factor=2)[0] + 1,
+    "resampled": lambda x: F.interpolate(x[None], scale_factor=1.7, mode="linear") + 1,
+    "resampled both ways": lambda x: F.interpolate(x[None, None], size=(9, 40), mode="bilinear"),
     "unfold": lambda x: x.unfold(1, 1, 1).sum(-1) + x,
     "diff": lambda x: x.diff(dim=1) * 2,
     "cosine": lambda x: F.cosine_similarity(x, x.flip(1), dim=1),
