@@ -58,6 +58,28 @@ def test_rows_are_held_and_walked_over() -> None:
 
 
 @pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        (2048, "1 x 2048, 4 warps"),
+        (4096, "1 x 2048, 4 warps"),
+        (3000, "1 x 1024, 4 warps"),
+        (512, "2 x 512, 4 warps"),
+    ],
+)
+def test_what_a_row_reads_of_its_own_is_loaded_for_many_elements(columns: int, words: str) -> None:
+    text = f"""program scaled(x: f32[4096, {columns}], scale: f32[4096])
+  y: f32[4096, {columns}] = pointwise [i0<4096, i1<{columns}]
+    t0 = load x[{columns}*i0 + i1]
+    t1 = load scale[i0]
+    t2 = mul t0, t1
+    yield t2
+  return y
+"""
+    (group,) = groups(text)
+    assert configuration_of(group).words.startswith(words)
+
+
+@pytest.mark.parametrize(
     ("word", "is_float"), [("product with bias", True), ("batch in a half type", False)]
 )
 def test_factors_are_rounded_where_the_program_allows_it(word: str, is_float: bool) -> None:

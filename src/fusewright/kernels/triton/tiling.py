@@ -56,7 +56,8 @@ WALKED_TILE = 4096
 
 SHARED_TILE = 2048
 """The same, where there are so many programs that several share a multiprocessor; also of a tile
-that holds rows of one stage that lie across memory.
+that holds rows of one stage that lie across memory, and of one along rows that read something of
+their own.
 """
 
 ACROSS_TILE = 4096
@@ -443,7 +444,7 @@ def _rows_apart(group: Group) -> tuple[list[tuple[LoopSymbol, ...]], tuple[int, 
         first = group.outer.index(moving[-count])
         block = _row_block(product(symbol.extent for symbol in group.outer[first:]))
         if block:
-            return [group.outer[:first], group.outer[first:]], (TILE // block, block)
+            return [group.outer[:first], group.outer[first:]], (max(1, TILE // block), block)
     return None
 
 
@@ -466,10 +467,12 @@ def shared_columns(group: Group) -> int:
 
 
 def _row_block(length: Index) -> int:
-    """The block for rows of a length, of which at most an eighth is idle; 0: there is none."""
+    """The block for rows of a length, of which at most an eighth is idle; 0: there is none. The
+    longer it is, the less often what all of a row reads is loaded.
+    """
     if not length.is_constant or not known_multiple(length, ROW_MULTIPLE):
         return 0
-    count, block = int(length), TILE
+    count, block = int(length), SHARED_TILE
     while block >= SHORTEST_ROW:
         if 8 * (-count % block) <= count:
             return block
