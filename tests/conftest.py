@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import atexit
 import gc
+import logging
 import os
 import random
 import sys
@@ -72,6 +73,9 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     """Seeding torch's random numbers keeps a text of the whole stack for each kind of accelerator
     that is not there, 2 ms; torch's database of samples does it before every sample. CUDA is left
     as it is: compiled programs seed it. A process that only hands tests to others needs no torch.
+
+    To each logger that keeps its messages from the others pytest adds handlers, six times a test:
+    torch's forty did more than most tests. What they say is seen by the root's handlers as well.
     """
     is_worker = hasattr(session.config, "workerinput")
     if session.config.getoption("numprocesses", None) and not is_worker:
@@ -81,6 +85,9 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     for accelerator in (torch.xpu, torch.mtia):
         if not accelerator.is_available():
             accelerator.manual_seed_all = lambda seed: None
+    for name, logger in logging.root.manager.loggerDict.items():
+        if name.startswith("torch") and isinstance(logger, logging.Logger):
+            logger.propagate = True
 
 
 @pytest.hookimpl(wrapper=True)

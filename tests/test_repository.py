@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import functools
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -37,11 +39,41 @@ def is_private(name: str) -> bool:
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class Contents:
+    """What the rules look at in a file."""
+
+    docstring: str | None
+    lines: int
+    names: tuple[tuple[int, str], ...]
+    """The dotted names that it mentions, with their lines."""
+
+    functions: tuple[tuple[int, int, str], ...]
+    """First and last lines of functions, and their names."""
+
+
+@functools.cache
+def contents_of(path: Path) -> Contents:
+    """Kept, since each rule asks for it."""
+    text = path.read_text()
+    tree = ast.parse(text)
+    return Contents(
+        docstring=ast.get_docstring(tree),
+        lines=text.count("\n"),
+        names=tuple(dotted_names(tree)),
+        functions=tuple(
+            (node.lineno, node.end_lineno or node.lineno, node.name)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        ),
+    )
+
+
 @pytest.mark.parametrize("path", FILES, ids=name_of)
 def test_the_peer_is_not_used(path: Path) -> None:
     found = [
         f"{path.name}:{line} {name}"
-        for line, name in dotted_names(ast.parse(path.read_text()))
+        for line, name in contents_of(path).names
         if any(name == banned or name.startswith(f"{banned}.") for banned in FORBIDDEN)
         and not (name_of(path) == DECLARATIONS and name.startswith("torchgen"))
     ]
@@ -52,30 +84,25 @@ def test_the_peer_is_not_used(path: Path) -> None:
 def test_private_torch_names_stand_in_one_place(path: Path) -> None:
     if path.parent == PRIVATE_NAMES_ALLOWED:
         return
-    found = [
-        f"{path.name}:{line} {name}"
-        for line, name in dotted_names(ast.parse(path.read_text()))
-        if is_private(name)
-    ]
-    assert found == []
+    names = contents_of(path).names
+    assert [f"{path.name}:{line} {name}" for line, name in names if is_private(name)] == []
 
 
 @pytest.mark.parametrize("path", FILES, ids=name_of)
 def test_files_and_functions_stay_small(path: Path) -> None:
-    text = path.read_text()
-    assert text.count("\n") <= MOST_LINES_OF_A_FILE
+    contents = contents_of(path)
+    assert contents.lines <= MOST_LINES_OF_A_FILE
     long_functions = [
-        f"{path.name}:{node.lineno} {node.name}"
-        for node in ast.walk(ast.parse(text))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        and (node.end_lineno or node.lineno) - node.lineno >= MOST_LINES_OF_A_FUNCTION
+        f"{path.name}:{first} {name}"
+        for first, last, name in contents.functions
+        if last - first >= MOST_LINES_OF_A_FUNCTION
     ]
     assert long_functions == []
 
 
 @pytest.mark.parametrize("path", FILES, ids=name_of)
 def test_every_file_says_what_it_is_for(path: Path) -> None:
-    assert ast.get_docstring(ast.parse(path.read_text())), f"{name_of(path)} has no docstring"
+    assert contents_of(path).docstring, f"{name_of(path)} has no docstring"
 
 
 def test_these_rules_find_what_they_forbid() -> None:
