@@ -286,7 +286,7 @@ class Recorder(TorchDispatchMode):
         for target, value in zip(targets, values[-len(targets) :], strict=True):
             many = isinstance(target, (list, tuple))
             for tensor, its_value in zip(target, value, strict=True) if many else [(target, value)]:
-                if form.keeps_written or same_sizes(tensor.shape, its_value.shape):
+                if form.keeps_written or tuple(tensor.shape) == tuple(its_value.shape):
                     self._record_copy(tensor, its_value)
                 else:
                     self._record_resize(tensor, its_value)
