@@ -13,11 +13,16 @@ from fusewright.aot import trace_inference, with_results
 from fusewright.aot.graph import AtenGraph
 from fusewright.config import Options
 from fusewright.context import CompileContext
+from fusewright.fake import FakeMode
+from fusewright.ir.parse import parse_program
 from fusewright.ir.program import CallOperator, ComputedBuffer, Program
 from fusewright.ir.reference import evaluate
+from fusewright.ir.text import print_program
 from fusewright.ir.verify import verify_program
 from fusewright.lower import lower
 from tests.symbolic_inputs import SymbolicInputs
+
+GPU = torch.device("cuda", 0)
 
 
 def graph_of(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -154,3 +159,24 @@ def check(
         assert len(result.externs) <= externs, result.externs
     assert_same(result.run(), function(*args, **kwargs))
     return result
+
+
+def program_on_gpu(
+    function: Callable[..., Any], *tensors: torch.Tensor, is_dynamic: bool = False
+) -> Program:
+    """A function's program as on a GPU, moved to the CPU. `is_dynamic`: for any number of rows."""
+    module, _ = graph_of(function, tensors, {})
+    inputs = SymbolicInputs.of(tensors, lambda number, dim: is_dynamic and dim == 0, duck=True)
+    mode = FakeMode(inputs.facts)
+    metas = [
+        torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype, device="meta")
+        for fake in inputs.fakes
+    ]
+    fakes = [mode.wrap(meta, GPU) for meta in metas]
+    context = CompileContext()
+    program = lower(trace_inference(module, fakes, context), context)
+    text = print_program(program)
+    assert " on cuda:0" in text
+    moved = parse_program(text.replace(" on cuda:0", ""))
+    verify_program(moved)
+    return moved

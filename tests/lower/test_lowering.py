@@ -18,9 +18,10 @@ from fusewright.ir.program import (
     Scatter,
     ViewReference,
 )
+from fusewright.ir.reference import evaluate
 from fusewright.ir.text import print_program
 from fusewright.lower import lower
-from tests.lower.support import check, graph_of, lowered
+from tests.lower.support import check, graph_of, lowered, program_on_gpu
 
 
 def rows(text: str) -> list[str]:
@@ -276,6 +277,24 @@ def test_index_out_of_range_is_an_error() -> None:
     result = lowered(F.embedding, torch.tensor([3]), torch.randn(3, 2))
     with pytest.raises(IndexError):
         result.run()
+
+
+@pytest.mark.parametrize(("width", "strides"), [(8, " stride [11, 1, 99]"), (64, "")])
+def test_short_rows_that_are_looked_up_lie_as_their_reader_goes(width: int, strides: str) -> None:
+    """On a GPU, where threads beside each other read what lies beside each other."""
+
+    def function(
+        table: torch.Tensor, places: torch.Tensor, scores: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        bias = F.embedding(places, table).permute(2, 0, 1)
+        return scores + bias, bias
+
+    torch.manual_seed(0)
+    tensors = torch.randn(5, width), torch.randint(0, 5, (9, 11)), torch.randn(2, width, 9, 11)
+    program = program_on_gpu(function, *tensors)
+    assert f": f32[9, 11, {width}]{strides} = " in print_program(program)
+    for found, wanted in zip(evaluate(program, list(tensors)), function(*tensors), strict=True):
+        assert torch.equal(found, wanted) and found.stride() == wanted.stride()
 
 
 def test_negative_indices_count_from_the_end() -> None:

@@ -14,24 +14,17 @@ from tests.kernels.triton import interpreter  # isort: skip - it has to come bef
 
 import torch
 
-from fusewright.aot import trace_inference
 from fusewright.context import CompileContext
-from fusewright.fake import FakeMode
 from fusewright.ir.group import Group
-from fusewright.ir.parse import parse_program
 from fusewright.ir.program import CallOperator, Program
 from fusewright.ir.reference import Evaluation, evaluate
-from fusewright.ir.text import print_program
-from fusewright.ir.verify import verify_program
 from fusewright.kernels.triton import LIMITS, TritonKernel, configuration_of
 from fusewright.kernels.triton.early_ends import ends_early
-from fusewright.lower import lower, runs
+from fusewright.lower import runs
 from fusewright.schedule import schedule
 from tests.kernels.triton.launching import run_group, write_group
-from tests.lower.support import graph_of
-from tests.symbolic_inputs import SymbolicInputs
+from tests.lower.support import program_on_gpu as program_of
 
-GPU = torch.device("cuda", 0)
 aten = torch.ops.aten
 
 
@@ -40,27 +33,6 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runs, "FEWEST_ROWS", 1)
     monkeypatch.setattr(runs, "MOST_ROWS_COMPARED", 4)
     monkeypatch.setattr(runs, "BLOCK", 8)
-
-
-def program_of(
-    function: Callable[..., Any], *tensors: torch.Tensor, is_dynamic: bool = False
-) -> Program:
-    """A function's program as on a GPU, moved to the CPU. `is_dynamic`: for any number of rows."""
-    module, _ = graph_of(function, tensors, {})
-    inputs = SymbolicInputs.of(tensors, lambda number, dim: is_dynamic and dim == 0, duck=True)
-    mode = FakeMode(inputs.facts)
-    metas = [
-        torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype, device="meta")
-        for fake in inputs.fakes
-    ]
-    fakes = [mode.wrap(meta, GPU) for meta in metas]
-    context = CompileContext()
-    program = lower(trace_inference(module, fakes, context), context)
-    text = print_program(program)
-    assert " on cuda:0" in text
-    moved = parse_program(text.replace(" on cuda:0", ""))
-    verify_program(moved)
-    return moved
 
 
 def interpreted(

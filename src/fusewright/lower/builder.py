@@ -201,12 +201,14 @@ class ProgramBuilder:
             if index is not own and index != own
         }
 
-    def realise(self, box: Box) -> Buffer:
-        """Put the storage of `box` into memory, for every box on it."""
+    def realise(self, box: Box, wanted: tuple[Index, ...] | None = None) -> Buffer:
+        """Put the storage of `box` into memory, for every box on it. `wanted`: strides other than
+        eager's that suit its readers.
+        """
         storage = box.storage
         if storage.buffer is None:
             assert storage.value is not None
-            strides = self._strides_to_take_over(storage)
+            strides = self._strides_to_take_over(storage) or (None if storage.is_fixed else wanted)
             layout = storage.layout_in_memory(strides)
             value = self.expressions.cast(storage.value, storage.dtype)
             body = Pointwise(loops=self.loops(storage.size), value=value)

@@ -13,7 +13,7 @@ from torch import fx
 from fusewright.context import CompileContext
 from fusewright.errors import FusewrightError, Location, Unsupported
 from fusewright.interrupts import INTERRUPTS
-from fusewright.ir.index import Index, integer
+from fusewright.ir.index import Index, contiguous_strides, integer
 from fusewright.ir.origin import Origin
 from fusewright.ir.program import (
     OPAQUE,
@@ -44,8 +44,13 @@ from fusewright.operators.layouts import may_lie_anyhow
 from fusewright.records import replace
 from fusewright.user_kernels import UserKernelOnCopies
 
+aten = torch.ops.aten
+
 COPY_BACK = "aten.copy_.default"
 """The one operator that may write to a graph input: its mutation, made visible."""
+
+SHORT_ROW = 32
+"""Elements of a row of what is looked up that is too short to be read well along memory."""
 
 Readers = tuple[int, bool]
 """The number of operators that read a tensor, and whether one of them needs it in memory."""
@@ -366,18 +371,33 @@ class _Lowering:
     def realise_results(self, node: fx.Node, result: Any) -> None:
         """Realise fresh results of `node` that the policy in `boxes` does not leave lazy."""
         if isinstance(result, Box):
-            self.realise_if_needed(result, self.readers[node])
+            self.realise_if_needed(node, result, self.readers[node])
             return
         for item in node.users:
             if item.target is operator.getitem:
-                self.realise_if_needed(result[item.args[1]], self.readers[item])
+                self.realise_if_needed(item, result[item.args[1]], self.readers[item])
 
-    def realise_if_needed(self, box: Any, readers: Readers) -> None:
+    def realise_if_needed(self, node: fx.Node, box: Any, readers: Readers) -> None:
         if not isinstance(box, Box) or box.storage.value is None:
             return
         cost = self.builder.costs.cost(box.storage.value)
         if must_realise(cost, *readers, self.context.options.expression_limit):
-            self.builder.realise(box)
+            self.builder.realise(box, self.permuted_strides(node, box) if cost.may_raise else None)
+
+    def permuted_strides(self, node: fx.Node, box: Box) -> tuple[Index, ...] | None:
+        """The strides by which the only reader of what was looked up, on a GPU, goes along memory:
+        it permutes short rows, as those of a bias for each head; None: eager's are as good.
+        """
+        reader = next(iter(node.users), node)
+        is_permuted = len(node.users) == 1 and reader.target is aten.permute.default
+        if not is_permuted or box.device == "cpu":
+            return None
+        dims: Any = reader.args[1]
+        order = [dim % box.rank for dim in dims]
+        if order[-1] == box.rank - 1 or self.builder.hint(box.size[-1]) > SHORT_ROW:
+            return None
+        strides = contiguous_strides([box.size[dim] for dim in order])
+        return tuple(strides[order.index(dim)] for dim in range(box.rank))
 
     # Conversions ---------------------------------------------------------------------------------
 
