@@ -107,6 +107,23 @@ def _widen(handle: TensorHandle) -> TensorHandle:
     return TensorHandle(wide, tl.float32)
 
 
+def _rounded(cast: Callable[..., TensorHandle]) -> Callable[..., TensorHandle]:
+    """Casts to bf16 round, and from it keep subnormal numbers, as on a GPU; the interpreter's cut
+    the lower bits off, and give subnormal numbers another exponent.
+    """
+
+    def call(handle: TensorHandle, kind: Any) -> TensorHandle:
+        if handle.dtype.scalar == tl.bfloat16 and kind.scalar == tl.float32:
+            return _widen(handle)
+        if handle.dtype.scalar != tl.float32 or kind.scalar != tl.bfloat16:
+            return cast(handle, kind)
+        rounded = torch.from_numpy(np.ascontiguousarray(handle.data)).to(torch.bfloat16)
+        bits = rounded.view(torch.int16).numpy().view(np.uint16)
+        return TensorHandle(bits.reshape(handle.data.shape), tl.bfloat16)
+
+    return call
+
+
 def _multiply_as_numbers(dot: Callable[..., Any]) -> Callable[..., Any]:
     def call(left: TensorHandle, right: TensorHandle, *others: Any) -> Any:
         return dot(_widen(left), _widen(right), *others)
@@ -176,6 +193,7 @@ ReduceOps.generic_reduce = _reduce_neighbours
 ScanOps.generic_scan = _scan_by_doubling
 interpreter_builder.create_inline_asm = _instruction
 interpreter_builder.create_dot = _multiply_as_numbers(interpreter_builder.create_dot)
+interpreter_builder.cast_impl = _rounded(interpreter_builder.cast_impl)
 interpreter_builder.create_splat = _keep_truth_values(interpreter_builder.create_splat)
 
 
