@@ -8,7 +8,7 @@ from typing import Final
 
 from fusewright.ir.group import Group
 from fusewright.ir.kernel import STAGES
-from fusewright.kernels.triton.in_flight import elements_a_thread
+from fusewright.kernels.triton.in_flight import elements_a_thread, has_registers
 from fusewright.kernels.triton.products import product_configurations, product_of
 from fusewright.kernels.triton.tiling import (
     Configuration,
@@ -55,8 +55,12 @@ def configuration_of(group: Group, persistent: bool | None = None) -> Configurat
     if product is not None:
         return next(product_configurations(group, product))
     tiling = tile(group, persistent)
-    warps = warps_for(tiling.elements, elements_a_thread(group, tiling))
-    return Configuration(tiling=tiling, warps=warps, stages=STAGES)
+    while True:
+        warps = warps_for(tiling.elements, elements_a_thread(group, tiling))
+        (x, *_) = tiling.outer
+        if not tiling.walks_outer or x.block == 1 or has_registers(group, tiling, warps):
+            return Configuration(tiling=tiling, warps=warps, stages=STAGES)
+        tiling = with_blocks(tiling, {x.name: x.block // 2})
 
 
 def configurations(group: Group, rounds: bool = False) -> Iterator[Configuration]:

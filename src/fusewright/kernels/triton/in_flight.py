@@ -75,6 +75,9 @@ before the first one adds up: all its threads wait there for each other, and wha
 it is only asked for then.
 """
 
+REGISTERS, MOST_REGISTERS = 1 << 16, 255
+"""Registers of a multiprocessor, which the threads of a program share, and of a thread at most."""
+
 AHEAD_BYTES: Final = 56 << 10
 """Shared memory that a program may have for the blocks that it loads ahead: a gradient of rotary
 positions and norms of heads loads 24 KiB a block, and took 108 us with two of them ahead, 132 with
@@ -127,13 +130,29 @@ def _walked_elements(group: Group, tiling: Tiling, usual: int, at_once: int) -> 
     work = max(Traits.of(stage, Dependences()).cost for stage in group.stages if stage.inner)
     if work > WALKED_COST:
         return usual
-    gathering = Gather if tiling.walks_outer else Reduce
-    actions = [action for stage in group.stages for action in stage.actions]
-    words = sum(_words(action) for action in actions if isinstance(action, gathering))
+    words = _gathered_words(group, Gather if tiling.walks_outer else Reduce)
     count = WALKED // at_once
     while count > usual and count * words > MOST_GATHERED:
         count //= 2
     return max(usual, count)
+
+
+def has_registers(group: Group, tiling: Tiling, warps: int) -> bool:
+    """Whether threads that walk over stripes of rows have registers for their elements of what each
+    row has its own of and of what is gathered. Two kernels of a vision transformer's gradient kept
+    300 to 500 bytes a thread in memory by tiles of 16 rows of 1,024, of which one load lies across
+    memory, and none by tiles of 4.
+    """
+    loads = {load for stage in group.stages for load in _row_loads(stage, group)}
+    words = len(loads) + _gathered_words(group, Gather)
+    threads = 32 * warps
+    return tiling.elements // threads * words <= min(MOST_REGISTERS, REGISTERS // threads)
+
+
+def _gathered_words(group: Group, gathering: type[Gather | Reduce]) -> int:
+    """Registers that hold what all actions of this kind gather of one element."""
+    actions = [action for stage in group.stages for action in stage.actions]
+    return sum(_words(action) for action in actions if isinstance(action, gathering))
 
 
 def blocks_ahead(group: Group, tiling: Tiling) -> int:
