@@ -8,7 +8,7 @@ from typing import Final
 
 from fusewright.ir.group import Group
 from fusewright.ir.kernel import STAGES
-from fusewright.kernels.triton.in_flight import elements_a_thread, has_registers
+from fusewright.kernels.triton.in_flight import crowded_axis, elements_a_thread
 from fusewright.kernels.triton.products import product_configurations, product_of
 from fusewright.kernels.triton.tiling import (
     Configuration,
@@ -57,10 +57,10 @@ def configuration_of(group: Group, persistent: bool | None = None) -> Configurat
     tiling = tile(group, persistent)
     while True:
         warps = warps_for(tiling.elements, elements_a_thread(group, tiling))
-        (x, *_) = tiling.outer
-        if not tiling.walks_outer or x.block == 1 or has_registers(group, tiling, warps):
+        crowded = crowded_axis(group, tiling, warps)
+        if crowded is None:
             return Configuration(tiling=tiling, warps=warps, stages=STAGES)
-        tiling = with_blocks(tiling, {x.name: x.block // 2})
+        tiling = with_blocks(tiling, {crowded.name: crowded.block // 2})
 
 
 def configurations(group: Group, rounds: bool = False) -> Iterator[Configuration]:

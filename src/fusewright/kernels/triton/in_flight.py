@@ -27,6 +27,7 @@ from fusewright.kernels.triton.tiling import (
     MANY_PROGRAMS,
     TILE,
     WIDEST_ACROSS,
+    TileAxis,
     Tiling,
     contiguous_along_outer,
     share_a_row,
@@ -77,6 +78,11 @@ it is only asked for then.
 
 REGISTERS, MOST_REGISTERS = 1 << 16, 255
 """Registers of a multiprocessor, which the threads of a program share, and of a thread at most."""
+
+OPERANDS: Final = 80
+"""Registers of a thread that what it adds up is made of, about: beside eleven sums of sixteen
+elements it kept 300 bytes in memory.
+"""
 
 AHEAD_BYTES: Final = 56 << 10
 """Shared memory that a program may have for the blocks that it loads ahead: a gradient of rotary
@@ -137,16 +143,29 @@ def _walked_elements(group: Group, tiling: Tiling, usual: int, at_once: int) -> 
     return max(usual, count)
 
 
-def has_registers(group: Group, tiling: Tiling, warps: int) -> bool:
-    """Whether threads that walk over stripes of rows have registers for their elements of what each
-    row has its own of and of what is gathered. Two kernels of a vision transformer's gradient kept
-    300 to 500 bytes a thread in memory by tiles of 16 rows of 1,024, of which one load lies across
-    memory, and none by tiles of 4.
+def crowded_axis(group: Group, tiling: Tiling, warps: int) -> TileAxis | None:
+    """The axis whose block is to be halved, since threads lack registers for what they hold of
+    their elements; None where they do not.
+
+    Threads that walk over stripes of rows hold what each row has of its own, and what they gather:
+    two kernels of a vision transformer's gradient kept 300 to 500 bytes a thread in memory by tiles
+    of 16 rows of 1,024, of which one load lies across memory, and none by tiles of 4. Threads that
+    walk over rows hold sums, beside what those are made of.
     """
-    loads = {load for stage in group.stages for load in _row_loads(stage, group)}
-    words = len(loads) + _gathered_words(group, Gather)
     threads = 32 * warps
-    return tiling.elements // threads * words <= min(MOST_REGISTERS, REGISTERS // threads)
+    room = min(MOST_REGISTERS, REGISTERS // threads)
+    if tiling.walks_outer:
+        (axis, *_) = tiling.outer
+        loads = {load for stage in group.stages for load in _row_loads(stage, group)}
+        words = len(loads) + _gathered_words(group, Gather)
+    else:
+        walked = [axis for axis in tiling.inner if axis is not None and not tiling.persistent]
+        if not walked:
+            return None
+        axis, room = walked[0], room - OPERANDS
+        words = _gathered_words(group, Reduce)
+    is_crowded = axis.block > 1 and tiling.elements // threads * words > room
+    return axis if is_crowded else None
 
 
 def _gathered_words(group: Group, gathering: type[Gather | Reduce]) -> int:
