@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fusewright.ir.dtype import DType
+from fusewright.ir.limits import HALF_TYPES
 from fusewright.kernels.llvm.builder import IRBuilder, Register, VectorType, bfloat_bits
 
 MEMORY: dict[DType, str] = {
@@ -55,7 +56,7 @@ def convert(b: IRBuilder, value: Register, source: DType, target: DType) -> Regi
         return (_widened(b, value) if source is DType.BF16 else value).unequal(0)
     if source is DType.BOOL:
         operation = "uitofp" if target.is_float else "zext"
-        if target in (DType.F16, DType.BF16):
+        if target in HALF_TYPES:
             return convert(b, convert(b, value, source, DType.F32), DType.F32, target)
         return b.cast(operation, value, REGISTER[target])
     match source.is_float, target.is_float:
@@ -64,7 +65,7 @@ def convert(b: IRBuilder, value: Register, source: DType, target: DType) -> Regi
         case True, False:
             return _float_to_integer(b, value, source, target)
         case False, True:
-            if target in (DType.F16, DType.BF16):
+            if target in HALF_TYPES:
                 return _float_to_float(b, convert(b, value, source, DType.F32), DType.F32, target)
             signedness = "s" if source.kind == "signed" else "u"
             return b.cast(f"{signedness}itofp", value, REGISTER[target])
@@ -81,7 +82,7 @@ def _integer_to_integer(b: IRBuilder, value: Register, source: DType, target: DT
 
 
 def _float_to_integer(b: IRBuilder, value: Register, source: DType, target: DType) -> Register:
-    if source in (DType.F16, DType.BF16):
+    if source in HALF_TYPES:
         value = _float_to_float(b, value, source, DType.F32)
     # Narrow types go through i32, and so wrap, as they do in eager.
     wide = "i64" if target is DType.I64 else "i32"

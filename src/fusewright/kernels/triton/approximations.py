@@ -22,12 +22,10 @@ from typing import Final
 
 from fusewright.ir.dtype import DType
 from fusewright.ir.group import Action, Gather, Reduce, action_roots
+from fusewright.ir.limits import HALF_TYPES
 from fusewright.ir.value import Apply, Cast, Constant, Masked, Value, children, postorder
 from fusewright.kernels.triton.axis_form import AxisStage
 from fusewright.records import replace
-
-HALF_TYPES: Final = (DType.F16, DType.BF16)
-
 
 SUMS: Final = ("sum", "welford")
 """Reductions whose operands may be approximate, where these are made of half types alone."""
