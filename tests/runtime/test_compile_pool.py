@@ -228,6 +228,7 @@ def test_workers_import_triton_and_little_of_ours() -> None:
         "fusewright.runtime.folders",
         "fusewright.runtime.gpu_code",
         "fusewright.runtime.kept_files",
+        "fusewright.runtime.multiprocessors",
         "fusewright.runtime.spills",
         "fusewright.runtime.triton_compiler",
         "fusewright.runtime.triton_worker",

@@ -78,7 +78,7 @@ def _compilers_identity() -> bytes:
     """A text of all that decides the machine code beside the request: the compiler, how it is
     called, and the functions that kernels call.
     """
-    files = ("triton_functions.py", "triton_compiler.py", "spills.py")
+    files = ("triton_functions.py", "triton_compiler.py", "spills.py", "multiprocessors.py")
     sources = b"".join(Path(__file__).with_name(name).read_bytes() for name in files)
     settings = {
         name: value for name, value in os.environ.items() if name.startswith("TRITON_PTXAS")

@@ -16,9 +16,7 @@ import torch
 
 from fusewright.errors import FusewrightError
 from fusewright.runtime.gpu_code import Cubin
-
-WARP: Final = 32
-"""Threads that run together."""
+from fusewright.runtime.multiprocessors import WARP
 
 PLAIN_SHARED_BYTES: Final = 48 << 10
 """Shared memory that a kernel may have without asking for it."""

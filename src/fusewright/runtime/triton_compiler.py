@@ -16,10 +16,8 @@ from triton.compiler import ASTSource, CompiledKernel, make_backend
 from fusewright.runtime.cubins import CompileRequest
 from fusewright.runtime.folders import write_once
 from fusewright.runtime.gpu_code import Cubin
+from fusewright.runtime.multiprocessors import MOST_WARPS, WARP
 from fusewright.runtime.spills import spilled_bytes
-
-MOST_WARPS = 16
-"""Warps of a program, of which each thread may have 128 registers."""
 
 SCRATCH = ("global_scratch_size", "profile_scratch_size")
 """Memory of its own that a kernel may ask for."""
@@ -66,7 +64,7 @@ def compile_kernel(
     constants = {(function.arg_names.index(name),): size for name, size in blocks.items()}
     pointers = [place for place, kind in enumerate(signature.values()) if kind.startswith("*")]
     attributes = {(place,): [["tt.divisibility", 16]] for place in pointers if place < aligned}
-    target = GPUTarget("cuda", architecture, 32)
+    target = GPUTarget("cuda", architecture, WARP)
     # Integers wrap around by design: only our own assertions are wanted. Products are rounded
     # before they are added to, as eager's are: what is computed again has to be one number.
     # Functions of the device library keep subnormal numbers, as those that eager calls do.

@@ -11,6 +11,7 @@ from fusewright.ir.kernel import STAGES
 from fusewright.kernels.triton.in_flight import crowded_axis, elements_a_thread
 from fusewright.kernels.triton.products import product_configurations, product_of
 from fusewright.kernels.triton.tiling import (
+    LONGEST_HELD,
     Configuration,
     TileAxis,
     Tiling,
@@ -18,9 +19,10 @@ from fusewright.kernels.triton.tiling import (
     warps_for,
 )
 from fusewright.records import replace
+from fusewright.runtime.multiprocessors import MOST_WARPS
 
-LARGEST_TILE: Final = 1 << 14
-"""Elements of the largest tile that is tried: sixteen warps with 32 elements a thread."""
+LARGEST_TILE: Final = LONGEST_HELD
+"""Elements of the largest tile that is tried."""
 
 MOST_TRIED: Final = 16
 """Configurations of one group."""
@@ -94,7 +96,7 @@ def _around(group: Group, first: Configuration) -> Iterator[Configuration]:
             blocks = {across.name: rows, last.name: columns}
             yield replace(first, tiling=with_blocks(tiling, blocks))
     for warps in (first.warps // 2, 2 * first.warps):
-        if 1 <= warps <= 16:
+        if 1 <= warps <= MOST_WARPS:
             yield replace(first, warps=warps)
 
 

@@ -21,11 +21,12 @@ from fusewright.ir.index import Symbol
 from fusewright.ir.neutral import NEUTRAL_ELEMENTS, neutral
 from fusewright.ir.value import Apply, IndexValue, Load, Masked, Random, Value, postorder
 from fusewright.kernels.analysis import Dependences, Traits, extent_hint
+from fusewright.runtime.multiprocessors import WARP
 
 BLOCK: Final = 2
 """Elements of rows in a block: rows may be short."""
 
-MOST_THREADS, FEWEST_THREADS = 128, 32
+MOST_THREADS, FEWEST_THREADS = 128, WARP
 """Threads of a program, which lie beside each other across its rows."""
 
 VECTOR_BYTES: Final = 16

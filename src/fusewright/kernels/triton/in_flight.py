@@ -33,6 +33,7 @@ from fusewright.kernels.triton.tiling import (
     share_a_row,
     shared_columns,
 )
+from fusewright.runtime.multiprocessors import MOST_REGISTERS, REGISTERS, WARP
 
 ACROSS_HELD: Final = 64
 """Elements of a thread where a tile holds rows that lie across memory, half as many for each
@@ -75,9 +76,6 @@ HELD_AHEAD: Final = 96
 before the first one adds up: all its threads wait there for each other, and what is loaded behind
 it is only asked for then.
 """
-
-REGISTERS, MOST_REGISTERS = 1 << 16, 255
-"""Registers of a multiprocessor, which the threads of a program share, and of a thread at most."""
 
 OPERANDS: Final = 80
 """Registers of a thread that what it adds up is made of, about: beside eleven sums of sixteen
@@ -152,7 +150,7 @@ def crowded_axis(group: Group, tiling: Tiling, warps: int) -> TileAxis | None:
     of 16 rows of 1,024, of which one load lies across memory, and none by tiles of 4. Threads that
     walk over rows hold sums, beside what those are made of.
     """
-    threads = 32 * warps
+    threads = WARP * warps
     room = min(MOST_REGISTERS, REGISTERS // threads)
     if tiling.walks_outer:
         (axis, *_) = tiling.outer

@@ -36,6 +36,7 @@ from fusewright.kernels.analysis import (
 from fusewright.kernels.triton.early_ends import BLOCK, block_across, end_together, ends_early
 from fusewright.kernels.triton.reductions import ARGUMENT
 from fusewright.records import record
+from fusewright.runtime.multiprocessors import MOST_WARPS, WARP
 
 MOST_ARGUMENTS = 480
 """Arguments that fit a kernel's parameters, 4096 bytes, beside hidden ones."""
@@ -45,8 +46,8 @@ OUTER_NAMES = ("x", "y", "z")
 PERSISTENT_LIMIT = 4096
 """The longest row that is held in registers as a whole."""
 
-LONGEST_HELD = 1 << 14
-"""The longest row that can be: sixteen warps have 32 elements a thread then."""
+LONGEST_HELD = 32 * WARP * MOST_WARPS
+"""The longest row that can be: each thread has 32 elements then."""
 
 TILE = 1024
 """Elements of a tile, about."""
@@ -208,7 +209,7 @@ class Configuration:
 
 def warps_for(elements: int, elements_a_thread: int) -> int:
     """The warps that leave a thread so many elements, as far as a program may have them."""
-    return max(1, min(16, elements // (32 * elements_a_thread)))
+    return max(1, min(MOST_WARPS, elements // (WARP * elements_a_thread)))
 
 
 def tile(group: Group, persistent: bool | None = None) -> Tiling:
