@@ -2,7 +2,9 @@
 
 A thread has 255 registers at most, and memory of its own for the rest, which is a hundred times as
 slow: a dropout chain's gradient took eight times as long where it had 32 elements a thread as with
-16. The assembler alone knows how many registers a kernel needs, and versions of it differ.
+16. The assembler alone knows how many registers a kernel needs, and versions of it differ. What can
+be told before, by the elements that a thread holds, blocks are chosen by
+(`kernels.triton.in_flight.crowded_axis`): the number of warps is all that can change here.
 """
 
 from __future__ import annotations

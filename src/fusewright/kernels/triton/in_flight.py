@@ -143,7 +143,10 @@ def _walked_elements(group: Group, tiling: Tiling, usual: int, at_once: int) -> 
 
 def crowded_axis(group: Group, tiling: Tiling, warps: int) -> TileAxis | None:
     """The axis whose block is to be halved, since threads lack registers for what they hold of
-    their elements; None where they do not.
+    their elements; None where they do not. It is a forecast, of what a group holds for sure: a
+    source has its blocks before anybody compiles it. Where machine code needs more registers still,
+    it is compiled with more warps (`runtime.triton_compiler.compile_request`), as far as there are
+    any.
 
     Threads that walk over stripes of rows hold what each row has of its own, and what they gather:
     two kernels of a vision transformer's gradient kept 300 to 500 bytes a thread in memory by tiles
