@@ -156,19 +156,7 @@ def _generate(
     if torch.are_deterministic_algorithms_enabled():
         options = dataclasses.replace(options, multi_kernel="off")
     languages = Languages(options, language, has_chains=not options.tune)
-    schedule, kernels = _scheduled(program, context, languages)
-    if kernels.lacks_choices:  # What was left to measuring is decided by rule after all.
-        options = dataclasses.replace(options, multi_kernel="off")
-        languages = Languages(options, language, languages.trials, has_chains=languages.has_chains)
-        schedule, kernels = _scheduled(program, context, languages)
-    with context.stage("wrapper"):
-        ordered = _lines(schedule, kernels, options, slots)
-    if not schedule.in_pieces.isdisjoint(buffers_allocated(ordered.lines)):
-        languages = Languages(options, language, languages.trials)  # The library does it after all.
-        schedule, kernels = _scheduled(program, context, languages)
-        with context.stage("wrapper"):
-            ordered = _lines(schedule, kernels, options, slots)
-    kernels, decisions = ordered.kernels, ordered.decisions
+    ordered = _ordered(program, context, languages, slots)
 
     inner = _Subprograms(context, language, prefix, slots)
     for node in graph.graph.nodes:  # Conditions and loops go through the same stages.
@@ -185,9 +173,9 @@ def _generate(
 
     hints = {name: hint for block in inner.blocks for name, hint in block.hints.items()}
     return GeneratedCode(
-        schedule=schedule,
-        kernels=kernels,
-        decisions=decisions,
+        schedule=ordered.schedule,
+        kernels=ordered.kernels,
+        decisions=ordered.decisions,
         lines=lines,
         order=order,
         hints={**hints, **program.hints},
@@ -195,6 +183,34 @@ def _generate(
         blocks=tuple(inner.blocks),
         subprograms=tuple(inner.records),
     )
+
+
+@record
+class _Ordered:
+    """The groups of a program in order, and their lines, where memory is not planned yet."""
+
+    schedule: Schedule
+    kernels: KernelSet
+    lines: tuple[Line, ...]
+    decisions: Mapping[str, Decision]
+
+
+def _ordered(
+    program: Program, context: CompileContext, languages: Languages, slots: dict[str, str]
+) -> _Ordered:
+    """The groups, kernels and lines of a program. Where a schedule counted on what is not to be
+    had, as kernels or lines tell, it is made again without that.
+    """
+    while True:
+        schedule, kernels = _scheduled(program, context, languages)
+        if kernels.lacks_choices:  # What was left to measuring is decided by rule after all.
+            languages = languages.without_choices()
+            continue
+        with context.stage("wrapper"):
+            ordered = _lines(schedule, kernels, languages.options, slots)
+        if schedule.in_pieces.isdisjoint(buffers_allocated(ordered.lines)):
+            return ordered
+        languages = languages.without_chains()  # The library does it after all.
 
 
 def _scheduled(
@@ -220,15 +236,6 @@ def _scheduled(
     return schedule, kernels
 
 
-@record
-class _Ordered:
-    """The lines of a schedule, where memory is not planned yet."""
-
-    lines: tuple[Line, ...]
-    kernels: KernelSet
-    decisions: Mapping[str, Decision]
-
-
 def _lines(
     schedule: Schedule, kernels: KernelSet, options: Options, slots: dict[str, str]
 ) -> _Ordered:
@@ -241,7 +248,7 @@ def _lines(
     lines = batch_launches(lines, Batcher(), program.hints, program.released_inputs)
     kernels = with_batches(kernels, schedule, lines)
     lines, chains = chain_launches(lines, KernelChainer(kernels))
-    return _Ordered(lines, with_chains(kernels, schedule, chains), decisions)
+    return _Ordered(schedule, with_chains(kernels, schedule, chains), lines, decisions)
 
 
 class _Subprograms:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Iterable
 from typing import Any, Final
@@ -119,6 +120,15 @@ class Languages:
 
         self.tuner: Any = None
         """What tries them, once something is to be tried."""
+
+    def without_choices(self) -> Languages:
+        """The same, where nothing is left to measuring: rules decide how work is done."""
+        options = dataclasses.replace(self.options, multi_kernel="off")
+        return Languages(options, self.language, self.trials, has_chains=self.has_chains)
+
+    def without_chains(self) -> Languages:
+        """The same, where what is handed on from launch to launch is made as a whole."""
+        return Languages(self.options, self.language, self.trials)
 
     def of(self, device: str) -> KernelLanguage:
         """The language on a device, such as `cuda:1`. UnsupportedOperator: it has none."""
