@@ -27,6 +27,7 @@ from fusewright.fake_rules.views import (
     complete_size,
     strides_of_view,
 )
+from fusewright.operators import copy_of_view
 
 
 def cat(tensors: Sequence[Tensor], dim: int = 0) -> Geometry | None:
@@ -216,13 +217,8 @@ def view_copy(x: Tensor, size: Sequence[int]) -> Geometry | None:
 
 
 RULES: dict[Any, Rule] = {
+    **{copy: copied(view) for view in VIEW_RULES if (copy := copy_of_view(view)) is not None},
     **named(view_copy, "view_copy"),
-    **named(copied(aten.diagonal.default), "diagonal_copy"),
-    **named(copied(aten.expand.default), "expand_copy"),
-    **named(copied(aten.select.int), "select_copy.int"),
-    **named(copied(aten.slice.Tensor), "slice_copy.Tensor"),
-    **named(copied(aten.squeeze.default), "squeeze_copy squeeze_copy.dim squeeze_copy.dims"),
-    **named(copied(aten.unfold.default), "unfold_copy"),
     **named(cat, "cat"),
     **named(stack, "stack"),
     **named(repeat, "repeat"),

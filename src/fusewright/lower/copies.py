@@ -7,7 +7,8 @@ from typing import Any
 from fusewright.lower import views
 from fusewright.lower.boxes import Box
 from fusewright.lower.builder import Call
-from fusewright.lower.rules import Rule, rule
+from fusewright.lower.rules import RULES, Rule, rule
+from fusewright.operators import copy_of_view, facts
 
 
 def copying(view: Rule) -> Rule:
@@ -29,27 +30,19 @@ def slice_to(call: Call, x: Box, dim: int, start: Any, length: Any) -> Any:
     return views.slice_(call, x, dim, start)
 
 
-_VIEWS: dict[str, Rule] = {
-    "aten.alias_copy.default": views.alias,
-    "aten.detach_copy.default": views.alias,
-    "aten.diagonal_copy.default": views.diagonal,
-    "aten.expand_copy.default": views.expand,
-    "aten.narrow_copy.default": slice_to,
-    "aten.permute_copy.default": views.permute,
-    "aten.select_copy.int": views.select,
-    "aten.slice_copy.Tensor": views.slice_,
-    "aten.split_with_sizes_copy.default": views.split,
-    "aten.squeeze_copy.default": views.squeeze,
-    "aten.squeeze_copy.dim": views.squeeze,
-    "aten.squeeze_copy.dims": views.squeeze,
-    "aten.t_copy.default": views.transposed,
-    "aten.transpose_copy.int": views.transpose,
-    "aten.unbind_copy.int": views.unbind,
-    "aten.unfold_copy.default": views.unfold,
-    "aten.unsqueeze_copy.default": views.unsqueeze,
-    "aten.view_copy.default": views.reshape,
+_RULES: dict[str, Rule] = {
+    **{name: RULES[name] for name in RULES if facts(name).is_view},
+    "aten.alias.default": views.alias,
+    "aten.detach.default": views.alias,
+    "aten.narrow.default": slice_to,
+    "aten.split_with_sizes.default": views.split,
+    "aten.unbind.int": views.unbind,
 }
-"""The rule of the view, by qualified name of the copying operator."""
+"""The rules of views, with those that need none where they are views: these are followed before
+lowering, or made of others.
+"""
 
-for _name, _view in _VIEWS.items():
-    rule(_name)(copying(_view))
+for _view, _rule in _RULES.items():
+    _copy = copy_of_view(_view)
+    if _copy is not None:
+        rule(str(_copy))(copying(_rule))

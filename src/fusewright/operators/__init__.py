@@ -21,6 +21,7 @@ __all__ = [
     "Facts",
     "Neutral",
     "OperatorKind",
+    "copy_of_view",
     "facts",
     "is_pointwise",
     "operator_named",
@@ -49,6 +50,14 @@ def operator_named(name: str) -> OpOverload | None:
     """The operator with a name of the table; None where this torch has none."""
     packet, _, overload = name.partition(".")
     return overload_by_name("aten", packet, overload)
+
+
+def copy_of_view(view: OpOverload | str) -> OpOverload | None:
+    """The operator that gives the elements of a view as a new tensor, which torch names after it:
+    `select_copy.int` after `select.int`.
+    """
+    packet, _, overload = str(view).removeprefix("aten.").partition(".")
+    return overload_by_name("aten", f"{packet}_copy", overload)
 
 
 def operators_with(condition: Callable[[Facts], object]) -> tuple[OpOverload, ...]:
