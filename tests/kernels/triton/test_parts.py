@@ -86,6 +86,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
     "three heads": (three_heads, tuple(torch.randn(2, 3, 24, 16) for _ in range(3))),
     "rows": (lambda x, y: torch.cat((x, y.sin())) * 2, (torch.randn(5, 9), torch.randn(5, 9))),
     "a stack": (lambda x, y: torch.stack((x, y, x * y)), (torch.randn(5, 9), torch.randn(5, 9))),
+    "of several types": (of_types, (torch.randn(5, 24), torch.randn(5, 24))),
     "padded": (lambda x: functional.pad(x, (0, 24)).cos(), (torch.randn(5, 24),)),
 }
 
