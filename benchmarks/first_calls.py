@@ -46,11 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
     parser.add_argument("--columns", nargs="+", choices=COLUMNS, default=list(COLUMNS))
     parser.add_argument("--seconds", type=float, default=480.0, help="begin nothing after that")
-    parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
-    if options.one:
-        print(json.dumps(first_call(options.models[0], options.mode, options.columns[0])))
-        return 0
     if not torch.cuda.is_available():
         print("no CUDA device")
         return 1
@@ -101,10 +97,13 @@ def cold_and_warm(name: str, mode: str, column: str) -> list[dict[str, Any]]:
 
 def in_a_process(name: str, mode: str, column: str, caches: dict[str, str]) -> dict[str, Any]:
     """What `first_call` tells, in a process of its own."""
-    choice = ("--one", "--models", name, "--mode", mode, "--columns", column)
+    program = (
+        "import json, sys; from benchmarks.first_calls import first_call; "
+        "print(json.dumps(first_call(*sys.argv[1:])))"
+    )
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "benchmarks.first_calls", *choice],
+            [sys.executable, "-c", program, name, mode, column],
             cwd=Path(__file__).parents[1],
             env={**os.environ, **caches},
             capture_output=True,

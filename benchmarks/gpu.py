@@ -118,16 +118,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--compile-mode", choices=COMPILE_MODES, default="default")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="begin no model after that")
     parser.add_argument("--ahead", type=int, metavar="JOBS", help="compile all first, in processes")
-    parser.add_argument("--only-compile", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     begin = time.perf_counter()
     if not torch.cuda.is_available():
         print("no CUDA device")
         return 1
     modes = ("infer", "train") if options.mode == "both" else (options.mode,)
-    if options.only_compile:
-        only_compile(options.models[0], options.mode, options.columns[0], options.compile_mode)
-        return 0
     if options.ahead:
         compile_ahead(modes, options)
         print(f"compiled ahead in {time.perf_counter() - begin:.0f} s", flush=True)
@@ -156,20 +152,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def compile_ahead(modes: Sequence[str], options: argparse.Namespace) -> None:
     """Leave on disk what all columns compile, `options.ahead` processes at once."""
     choices = [
-        ("--mode", mode, "--models", name, "--columns", column)
+        (name, mode, column)
         for mode in modes
         for name in options.models or names_for(mode)
         if name in names_for(mode)
         for column in options.columns
         if column != EAGER
     ]
-    command = [sys.executable, "-m", "benchmarks.gpu", "--only-compile"]
-    command += ["--compile-mode", options.compile_mode]
+    program = "import sys; from benchmarks.gpu import only_compile; only_compile(*sys.argv[1:])"
     threads = {"TORCHINDUCTOR_COMPILE_THREADS": "2"}  # Of each process: there are many.
 
     def run(choice: tuple[str, ...]) -> None:
         subprocess.run(
-            [*command, *choice],
+            [sys.executable, "-c", program, *choice, options.compile_mode],
             cwd=Path(__file__).parents[1],
             env={**os.environ, **threads},
             stdout=subprocess.DEVNULL,
@@ -409,8 +404,6 @@ def caches_in(folder: str) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    if "--only-compile" in sys.argv:  # It fills the caches of the process that started it.
-        sys.exit(main())
     with tempfile.TemporaryDirectory() as folder:
         os.environ.update(caches_in(folder))
         sys.exit(main())

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import math
+import sys
 from typing import Any
 
 import pytest
@@ -38,6 +40,25 @@ def test_models_beyond_the_time_are_left_out(
     assert gpu.main(["--models", "bert", "--seconds", "-1"]) == 1
     assert measured == ["bert", "t5"]
     assert "left out after -1 s" in capsys.readouterr().out
+
+
+def test_what_is_compiled_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each process calls `only_compile` for a model, a mode and a compiler."""
+    compiled: list[tuple[str, ...]] = []
+
+    def run(command: list[str], **keywords: Any) -> None:
+        python, option, program, *choice = command
+        assert (python, option) == (sys.executable, "-c")
+        monkeypatch.setattr(sys, "argv", ["-c", *choice])
+        exec(program, {})
+
+    monkeypatch.setattr(gpu, "only_compile", lambda *choice: compiled.append(choice))
+    monkeypatch.setattr(gpu.subprocess, "run", run)
+    options = argparse.Namespace(
+        models=["bert", "t5"], columns=[EAGER, OURS], compile_mode="max-autotune", ahead=1
+    )
+    gpu.compile_ahead(["infer"], options)
+    assert compiled == [(name, "infer", OURS, "max-autotune") for name in ("bert", "t5")]
 
 
 def test_the_bytes_that_kernels_move_are_of_forward_and_backward() -> None:

@@ -234,14 +234,15 @@ def sweep(infos: list[Any], *, every_type: bool) -> Counter[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*")
-    parser.add_argument("--all", action="store_true")
+    parser.add_argument("--all", dest="every_type", action="store_true")
     parser.add_argument("--part", default="0/1", help="K/N: every N-th operator, from the K-th")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--from", dest="first", default="")
     options = parser.parse_args()
     if options.jobs > 1:
-        rest = [a for a in sys.argv[1:] if not a.startswith("--jobs") and a != str(options.jobs)]
-        command = [sys.executable, "-m", "tests.end_to_end.error_inputs", *rest]
+        rest = ["--all"] if options.every_type else []
+        rest += [f"--from={options.first}"] if options.first else []
+        command = [sys.executable, "-m", "tests.end_to_end.error_inputs", *options.names, *rest]
         parts = [f"--part={k}/{options.jobs}" for k in range(options.jobs)]
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         for process in [subprocess.Popen([*command, part], env=environment) for part in parts]:
@@ -256,7 +257,7 @@ def main() -> None:
     ]
     names = [name_of(info) for info in infos]
     start = names.index(options.first) if options.first else 0
-    totals = sweep(infos[start:][part::of], every_type=options.all)
+    totals = sweep(infos[start:][part::of], every_type=options.every_type)
     print(dict(totals))
 
 
