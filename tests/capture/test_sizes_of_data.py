@@ -24,6 +24,10 @@ def first_rows(x: Tensor, count: Tensor) -> tuple[Tensor, int]:
     return x[:number] * number, number + 1
 
 
+def with_new_sizes(y: Tensor) -> tuple[Tensor, Tensor]:
+    return y, y.new_ones(y.shape, dtype=torch.float32) * y.numel()
+
+
 PROGRAMS: dict[str, Callable[..., Any]] = {
     "nonzero": lambda x: x.nonzero(),
     "nonzero, used": lambda x: (x.nonzero().float() + 1).sum(0),
@@ -35,6 +39,9 @@ PROGRAMS: dict[str, Callable[..., Any]] = {
     "number": lambda x: {"most": x.argmax().item() * 2},
     "unique": lambda x: torch.unique(x.round()),
     "where": lambda x: torch.where(x > 0),
+    "transposed in place": lambda x: with_new_sizes(x.nonzero().t_()),
+    "unsqueezed in place": lambda x: with_new_sizes(torch.unique(x).unsqueeze_(0)),
+    "squeezed in place": lambda x: with_new_sizes(x[x > 0][None].squeeze_(0)),
     "repeat": lambda x: torch.repeat_interleave(x, (x[:, 0] > 0) + 1, 0),
 }
 

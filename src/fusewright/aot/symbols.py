@@ -103,7 +103,9 @@ class SymbolNodes:
                 if solved is not None:
                     return solved
         for value, node in self._inputs:
-            for dim, size in enumerate(value.shape if isinstance(value, torch.Tensor) else ()):
+            # As the node gives it: the program may have changed the sizes of the value since.
+            is_tensor = isinstance(value, torch.Tensor)
+            for dim, size in enumerate(node.meta["val"].shape if is_tensor else ()):
                 if symbol in index_of(size).free() and solution(index_of(size), symbol):
                     read = self._graph.call_function(aten.sym_size.int, (node, dim))
                     read.meta["val"] = size

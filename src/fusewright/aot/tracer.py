@@ -218,14 +218,14 @@ class Recorder(TorchDispatchMode):
             name=getattr(op, "overloadpacket", op).__name__,
         )
         node.meta.update(self.origin, val=result)
-        if op in DATA_DEPENDENT:
-            self._define_sizes(result, node)
         match result:
             case torch.Tensor():
                 self.bind(result, node)
             case tuple() | list():
                 for index, part in enumerate(result):
                     self.bind(part, (node, index))
+        if op in DATA_DEPENDENT:
+            self._define_sizes(result, node)
         return node
 
     def _define_sizes(self, result: Any, node: fx.Node) -> None:
@@ -233,9 +233,8 @@ class Recorder(TorchDispatchMode):
         if not isinstance(result, (tuple, list)):
             self.symbols.define(result, node)
             return
-        for index, part in enumerate(result):
+        for part in result:
             if any(isinstance(size, torch.SymInt) for size in part.shape):
-                self.bind(part, (node, index))
                 self.symbols.define(part, self._node_of(part))
 
     def _record_no_operation(self, op: Any, args: tuple[Any, ...]) -> Any:

@@ -160,7 +160,9 @@ class GraphBuilder:
         if placeholder is not None:
             return placeholder
         if symbol.name in self._unknown:
-            return self.graph.call_function(torch.ops.aten.sym_size.int, self._unknown[symbol.name])
+            found = self._unknown[symbol.name]
+            with self.graph.inserting_after(found[0]):  # the program may have changed it since
+                return self.graph.call_function(torch.ops.aten.sym_size.int, found)
         if self.facts.is_of_data(symbol):
             return None
         node = self._placeholder(symbol.name, self._last_symbol())
