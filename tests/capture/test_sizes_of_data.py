@@ -60,6 +60,19 @@ def test_is_one_graph_for_all_data(name: str, backend: str) -> None:
     assert len(compilations(compiled)) == 1
 
 
+def test_a_size_that_varies_is_required_of_what_is_found() -> None:
+    def program(x: Tensor) -> Tensor:
+        return x[x > 0].reshape(-1, 2) + x
+
+    compiled = fusewright.compile(
+        program, fullgraph=True, dynamic=True, options=OPTIONS | {"strict": True}
+    )
+    for rows in (4, 7):
+        x = torch.rand(rows, 2) + 0.1
+        torch.testing.assert_close(compiled(x), program(x))
+    assert len(compilations(compiled)) == 1
+
+
 def test_integers_and_sizes_are_options_of_their_own() -> None:
     x = torch.randn(4, 3)
     wanted = {"capture_scalar_outputs": "item", "capture_dynamic_output_shape_ops": "mask"}

@@ -182,6 +182,17 @@ def test_sizes_that_depend_on_data_are_not_decided_but_may_be_promised() -> None
     assert facts.decide(at_least(count, 3)) and facts.prove(equal(count, 0)) is False
 
 
+@pytest.mark.parametrize("is_even", [True, False])
+def test_a_size_is_not_replaced_by_what_depends_on_data(is_even: bool) -> None:
+    facts = ShapeFacts()
+    size, count = facts.size(7), facts.unknown_size()
+    if is_even:
+        facts.assume(equal(count % 2, 0))
+    facts.assume(equal(size, count // 2))
+    assert facts.resolve(size) == size and facts.prove(equal(count // 2, size))
+    assert (facts.resolve(count) == 2 * size) is is_even
+
+
 @pytest.mark.parametrize("factor", [2, 3])
 @pytest.mark.parametrize("summand", [-1, 0, 1, 2])
 @pytest.mark.parametrize("multiple", [1, 2, 3])

@@ -14,7 +14,7 @@ from math import lcm
 from typing import TYPE_CHECKING, TypeGuard
 
 from fusewright.errors import DataDependent, Location
-from fusewright.ir.index import Compound, Index, RealSymbol, SizeSymbol, Symbol, integer
+from fusewright.ir.index import Atom, Compound, Index, RealSymbol, SizeSymbol, Symbol, integer
 from fusewright.ir.intervals import Bound
 from fusewright.ir.proof import Given, proves, without_quotients
 from fusewright.ir.relations import Relation, RelationKind, at_least, at_most, equal
@@ -384,7 +384,7 @@ class ShapeFacts:
             return
         for symbol in sorted(difference.free(), key=self._youth, reverse=True):
             rest = _solved(difference, symbol)
-            if rest is None:
+            if rest is None or self._is_found_later(symbol, rest):
                 continue
             if rest.terms and not _covers(symbol, rest):
                 self._hand_on(symbol, rest)
@@ -424,6 +424,12 @@ class ShapeFacts:
         self._sums.append((whole, whole - difference))
         self.version += 1
         return True
+
+    def _is_found_later(self, symbol: Symbol, index: Index) -> bool:
+        """Whether `index` depends on data and `symbol` does not: what is given with the arguments
+        would wait for what is computed of them.
+        """
+        return not self.is_of_data(symbol) and any(map(self.is_of_data, index.free()))
 
     def _youth(self, symbol: Symbol) -> tuple[bool, int]:
         """Sizes that depend on data go before others, late ones before early ones."""
@@ -494,11 +500,27 @@ def _is_equation(condition: Condition) -> TypeGuard[Relation]:
 
 def _solved(difference: Index, symbol: Symbol) -> Index | None:
     """The value of `symbol` where `difference` is zero; None where it is no integer expression."""
-    step = difference.stride(symbol)
-    if step is None or not step.is_constant or abs(step.constant) != 1:
+    part, factor = _exact_part(difference, symbol)
+    terms = [coefficient for coefficient, atoms in difference.terms if atoms == part]
+    if len(terms) != 1 or abs(terms[0]) != 1:
         return None
-    rest = difference - symbol.index * step
-    return -rest if step.constant == 1 else rest
+    rest = difference - Index(((terms[0], part),), 0)
+    if symbol in rest.free():
+        return None
+    return rest * -terms[0] * factor
+
+
+def _exact_part(difference: Index, symbol: Symbol) -> tuple[tuple[Atom, ...], int]:
+    """The factor of a term that is `symbol`, or a quotient of it that leaves no rest, and what it
+    is multiplied by to be the symbol.
+    """
+    for _, atoms in difference.terms:
+        match atoms:
+            case (Compound(operator="//", left=left, right=right),):
+                is_exact = right.is_constant and symbol.multiple % right.constant == 0
+                if left == symbol.index and is_exact:
+                    return atoms, right.constant
+    return (symbol,), 1
 
 
 def _covers(symbol: Symbol, index: Index) -> bool:
