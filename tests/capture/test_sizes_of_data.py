@@ -42,6 +42,7 @@ PROGRAMS: dict[str, Callable[..., Any]] = {
     "transposed in place": lambda x: with_new_sizes(x.nonzero().t_()),
     "unsqueezed in place": lambda x: with_new_sizes(torch.unique(x).unsqueeze_(0)),
     "squeezed in place": lambda x: with_new_sizes(x[x > 0][None].squeeze_(0)),
+    "into new memory": lambda x: torch.cat([x[x > 0]] * 2, out=torch.empty(0)) + 1,
     "repeat": lambda x: torch.repeat_interleave(x, (x[:, 0] > 0) + 1, 0),
 }
 
