@@ -137,14 +137,12 @@ def resampled(x: Tensor, output_size: Sequence[int], *parameters: Any) -> Geomet
     and volumes where their strides suggest that.
 
     Torch's meta kernels raise TypeError where the batch has no elements, and take no symbolic
-    sizes; results lie so on any device.
+    sizes: of such the rule is one for any device.
     """
     if not x.dtype.is_floating_point:
         return None
-    if not torch_compat.has_symbolic_geometry(x):
-        if x.device.type != "cpu":
-            return None
-        if x.dtype not in (torch.float32, torch.float64) and x.numel() != 0:
+    if not torch_compat.has_symbolic_geometry(x) and x.numel() != 0:
+        if x.device.type != "cpu" or x.dtype not in (torch.float32, torch.float64):
             return None
     if len(output_size) != x.dim() - 2 or any(size < 1 for size in output_size):
         return None

@@ -54,6 +54,11 @@ PROGRAMS: dict[str, tuple[Function, list[torch.Tensor], str]] = {
         [torch.empty(3, 5, 7, dtype=HALF), *(torch.empty(5, dtype=HALF) for _ in range(4))],
         "buf2: f32[5] on cuda:0, buf3: u8[0] on cuda:0, buf4: bf16[5] on cuda:0",
     ),
+    "resampling of no images": (
+        lambda x: functional.interpolate(x, scale_factor=2) + 1,
+        [torch.empty(0, 2, 5)],
+        "f32[0, 2, 10] on cuda:0",
+    ),
     "batch norm of a transposed batch": (
         lambda x: functional.batch_norm(x, None, None, training=True),
         [torch.empty(2, 3).t()],
