@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import fusewright
+from fusewright.fake import handlers
 
 
 def refused_in_backward(x: Tensor) -> Tensor:
@@ -197,3 +198,19 @@ def test_a_defect_while_tracing_backward_is_told(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(fusewright.torch_compat.autograd, "gradients", fails)
     with pytest.warns(RuntimeWarning, match="a defect"):
         fusewright.compile(lambda x: x.exp())(torch.ones(2, requires_grad=True))
+
+
+@pytest.mark.parametrize("loss", [F.mse_loss, F.smooth_l1_loss])
+def test_a_gradient_of_two_types_is_asked_of_eager(
+    loss: Callable[..., Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Torch before 2.13 refuses it."""
+    asked = []
+
+    def refusal(op: torch._ops.OpOverload, *_: object) -> None:
+        asked.append(op.overloadpacket.__name__)
+
+    monkeypatch.setattr(handlers, "refusal", refusal)
+    compiled = fusewright.compile(lambda x: loss(x, torch.zeros(5, dtype=torch.float64)))
+    compiled(torch.ones(5, requires_grad=True)).backward()
+    assert f"{loss.__name__}_backward" in asked

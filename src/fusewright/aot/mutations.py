@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from fusewright import torch_compat
+from fusewright.errors import DataDependent
 from fusewright.fake_rules.arguments import by_name
 from fusewright.formulas.helpers import aten
 from fusewright.operators import facts, operator_named
@@ -98,6 +99,16 @@ def functional_form(op: OpOverload) -> FunctionalForm | None:
     }
     keeps_written = names == tuple(argument.name for argument in taken)
     return FunctionalForm(operator, names, written, keeps_written, defaults)
+
+
+def has_sizes_of(target: torch.Tensor, value: torch.Tensor) -> bool:
+    """Whether an `out=` argument keeps its sizes as it takes a value; False where that depends on
+    data: without elements it takes the sizes of the value, also if those have none.
+    """
+    try:
+        return tuple(target.shape) == tuple(value.shape)
+    except DataDependent:
+        return False
 
 
 def _overload_taking(

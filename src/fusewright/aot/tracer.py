@@ -29,13 +29,13 @@ from fusewright.aot.custom_operators import functional_twin, refuse_unusual
 from fusewright.aot.full_masks import ATTENTION, without_full_mask
 from fusewright.aot.graph import UNNOTICED, TracedProgram
 from fusewright.aot.leaves import all_as_leaves
-from fusewright.aot.mutations import bernoulli, functional_form, rebinding_view
+from fusewright.aot.mutations import bernoulli, functional_form, has_sizes_of, rebinding_view
 from fusewright.aot.origins import origin_of
 from fusewright.aot.repeated_elements import WRITES_BY_INDEX, shown_once
 from fusewright.aot.specs import GeometryChange, Leaf
 from fusewright.aot.symbols import SymbolNodes, promise, takes_reals, with_known_reals
 from fusewright.containers import tensors
-from fusewright.errors import DataDependent, FusewrightError, Location, Unsupported, UnsupportedOperator
+from fusewright.errors import FusewrightError, Location, Unsupported, UnsupportedOperator
 from fusewright.fake import FakeMode, FakeTensor
 from fusewright.fake.arguments import numbered
 from fusewright.fake.handlers import shows_repeated, take_geometry
@@ -285,7 +285,7 @@ class Recorder(TorchDispatchMode):
         for target, value in zip(targets, values[-len(targets) :], strict=True):
             many = isinstance(target, (list, tuple))
             for tensor, its_value in zip(target, value, strict=True) if many else [(target, value)]:
-                if form.keeps_written or _has_sizes_of(tensor, its_value):
+                if form.keeps_written or has_sizes_of(tensor, its_value):
                     self._record_copy(tensor, its_value)
                 else:
                     self._record_resize(tensor, its_value)
@@ -471,16 +471,6 @@ class Recorder(TorchDispatchMode):
         self._constant_nodes[id(tensor)] = node
         self.bind(fake, node)
         return node
-
-
-def _has_sizes_of(target: torch.Tensor, value: torch.Tensor) -> bool:
-    """Whether an `out=` argument keeps its sizes as it takes a value; False where that depends on
-    data: without elements it takes the sizes of the value, also if those have none.
-    """
-    try:
-        return tuple(target.shape) == tuple(value.shape)
-    except DataDependent:
-        return False
 
 
 def is_same_view(op: Any, args: tuple[Any, ...], result: torch.Tensor) -> bool:

@@ -49,7 +49,8 @@ SIZE_OF_DATA: Final = 4
 VARYING_NUMBER: Final = 0.5
 """Stands for a float that varies."""
 
-USUAL: Final = frozenset({torch.float32, torch.float64, torch.int64, torch.bool})
+USUAL_FLOATS: Final = frozenset({torch.float32, torch.float64})
+USUAL: Final = USUAL_FLOATS | {torch.int64, torch.bool}
 """Types for which the rules of geometry know what is refused; for others eager is asked."""
 
 _TAKEN: Final[set[Any]] = set()
@@ -57,11 +58,10 @@ _TAKEN: Final[set[Any]] = set()
 
 
 def is_usual(args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
-    """Whether each tensor of a call is of a usual type."""
-    for value in flat((*args, *kwargs.values()) if kwargs else args):
-        if isinstance(value, Tensor) and value.dtype not in USUAL:
-            return False
-    return True
+    """Whether each tensor of a call is of a usual type, and floats are all of one."""
+    values = flat((*args, *kwargs.values()) if kwargs else args)
+    dtypes = {value.dtype for value in values if isinstance(value, Tensor)}
+    return dtypes <= USUAL and not dtypes >= USUAL_FLOATS
 
 
 def refusal(

@@ -141,9 +141,9 @@ def resampled(x: Tensor, output_size: Sequence[int], *parameters: Any) -> Geomet
     """
     if not x.dtype.is_floating_point:
         return None
-    if not torch_compat.has_symbolic_geometry(x) and x.numel() != 0:
-        if x.device.type != "cpu" or x.dtype not in (torch.float32, torch.float64):
-            return None
+    is_told = x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64)
+    if not (is_told or torch_compat.has_symbolic_geometry(x) or x.numel() == 0):
+        return None
     if len(output_size) != x.dim() - 2 or any(size < 1 for size in output_size):
         return None
     if any(size == 0 for size in x.shape[1:]):

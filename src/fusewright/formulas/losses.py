@@ -47,8 +47,8 @@ def mse_loss(x: Tensor, target: Tensor, reduction: int = 1) -> Tensor:
 
 @formula(aten.mse_loss_backward.default)
 def mse_loss_backward(gradient: Tensor, x: Tensor, target: Tensor, reduction: int) -> Tensor:
-    """2 (x - t) g, of the mean's share."""
-    if not is_computed(x, target) or eager_rounds_each_step(x):
+    """2 (x - t) g, of the mean's share; of two types eager refuses it before torch 2.13."""
+    if not is_computed(x, target) or eager_rounds_each_step(x) or x.dtype != target.dtype:
         return NotImplemented
     difference = aten.sub.Tensor(widened(x), widened(target))
     scaled = aten.mul.Tensor(difference, 2 * _mean_factor(reduction, x))
@@ -85,8 +85,11 @@ def huber_loss(x: Tensor, target: Tensor, reduction: int = 1, delta: float = 1.0
 def smooth_l1_loss_backward(
     gradient: Tensor, x: Tensor, target: Tensor, reduction: int, beta: float
 ) -> Tensor:
-    """g d/beta where |d| < beta, else g sign(d), of the mean's share."""
-    if not is_computed(x, target) or x.dtype in HALF_TYPES or beta == 0:
+    """g d/beta where |d| < beta, else g sign(d), of the mean's share; of two types as that of
+    `mse_loss`.
+    """
+    is_plain = x.dtype == target.dtype and x.dtype not in HALF_TYPES and beta != 0
+    if not is_plain or not is_computed(x, target):
         return NotImplemented
     share = aten.mul.Tensor(gradient, _mean_factor(reduction, x))
     difference = aten.sub.Tensor(x, target)
