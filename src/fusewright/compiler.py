@@ -148,7 +148,8 @@ class Compiler:
             about = self._subject(frame)
             self._report.recompilation(about, frame)
             self.capture_count += 1
-            with COLLECTOR_PAUSE, compiling(about.name, lambda: about.place):
+            without_hooks = torch_compat.autograd.without_saved_tensor_hooks()
+            with without_hooks, COLLECTOR_PAUSE, compiling(about.name, lambda: about.place):
                 try:
                     self._leave_open(frame)
                     return self._compile(frame, about)

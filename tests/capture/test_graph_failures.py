@@ -5,6 +5,7 @@ come from eager's lines and into the program's own handlers.
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import signal
 import warnings
@@ -339,6 +340,53 @@ def test_what_a_signal_raises_passes(kind: str) -> None:
             fusewright.compile(plain, backend=failing(while_it_runs))(X, INSIDE)
     finally:
         signal.signal(signal.SIGUSR1, before)
+
+
+class TooMuch(Exception):
+    """What a hook raises that has been given two tensors."""
+
+
+class Counting:
+    """A hook of what is saved for backward, in each form that one has."""
+
+    def __init__(self) -> None:
+        self.given: list[torch.Tensor] = []
+
+    def pack(self, tensor: torch.Tensor, raised: type[Exception] = TooMuch) -> torch.Tensor:
+        self.given.append(tensor)
+        if len(self.given) == 2:
+            raise raised
+        return tensor
+
+    def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
+        return self.pack(tensor)
+
+
+@BACKENDS
+@pytest.mark.parametrize("kind", ["function", "method", "partial", "object"])
+def test_what_a_hook_of_saved_tensors_raises_passes(kind: str, backend: str) -> None:
+    """It has counted the call's tensors: of another run it would be given more."""
+
+    def program(x, y):
+        return (x * y).sin().exp()
+
+    counting = Counting()
+    hooks: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+        "function": lambda tensor: counting.pack(tensor),
+        "method": counting.pack,
+        "partial": functools.partial(counting.pack, raised=TooMuch),
+        "object": counting,
+    }
+    compiled = fusewright.compile(program, backend=backend)
+    x, y = X.clone().requires_grad_(), X.clone().requires_grad_()
+    for _ in range(2):
+        counting.given.clear()
+        with (
+            torch.autograd.graph.saved_tensors_hooks(hooks[kind], lambda tensor: tensor),
+            pytest.raises(TooMuch),
+        ):
+            compiled(x, y)
+        assert [type(tensor) for tensor in counting.given] == [torch.Tensor] * 2
 
 
 def test_a_compiled_function_in_another() -> None:

@@ -95,6 +95,17 @@ def grad_mode_restored_by_exception(x: Any) -> Any:
         return y, x * 3, torch.is_grad_enabled()
 
 
+@cases(G)
+def write_to_view_without_gradients(x: Any) -> Any:
+    """Asking such a view for its history raises, also in eager."""
+    with torch.no_grad():
+        row = x[0]
+        row.mul_(2)
+        x.view(-1)[3:6].zero_()
+        kept = row + 1
+    return x * 3, kept
+
+
 @cases(X)
 def inference_mode(x: Any) -> Any:
     with torch.inference_mode():

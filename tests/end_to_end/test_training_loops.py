@@ -188,6 +188,18 @@ def test_checkpointed_blocks(use_reentrant: bool) -> None:
     check(train, Checkpointed(0.3, use_reentrant), options=options)
 
 
+def test_a_checkpoint_around_a_compiled_model() -> None:
+    """Its hooks count what a call saves, not what capture and tracing do, and end the second
+    forward by an exception.
+    """
+
+    def loop(model: nn.Module, compute: nn.Module) -> Iterator[Any]:
+        around: Any = partial(checkpoint, compute, use_reentrant=False)
+        yield from train(model, around)
+
+    check(loop, Predictor(0.3))
+
+
 def test_less_is_kept_for_a_checkpointed_block() -> None:
     kept = []
     for model in (Predictor(0.3), Checkpointed(0.3, use_reentrant=False)):

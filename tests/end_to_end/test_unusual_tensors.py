@@ -181,6 +181,29 @@ def test_the_reason_names_the_kind() -> None:
     assert caught.value.location is not None and caught.value.remedy
 
 
+def test_capture_asks_a_subclass_nothing() -> None:
+    """What it is asked by name of the program alone: it may keep a record."""
+    asked: list[Any] = []
+
+    class Recording(torch.Tensor):
+        @classmethod
+        def __torch_function__(
+            cls, function: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            asked.append(function)
+            return super().__torch_function__(function, types, args, kwargs or {})
+
+    def program(recording: torch.Tensor, other: torch.Tensor) -> Any:
+        return (recording * 2 + other).sum(), other.relu()
+
+    arguments = x().as_subclass(Recording), x()
+    program(*arguments)
+    expected = list(asked)
+    asked.clear()
+    fusewright.compile(program)(*arguments)
+    assert asked == expected
+
+
 def same(found: torch.Tensor, expected: torch.Tensor) -> None:
     assert type(found) is type(expected)
     assert (found.layout, found.dtype) == (expected.layout, expected.dtype)

@@ -70,6 +70,11 @@ disabled_torch_function = torch._C._disabled_torch_function_impl
 """Value of `__torch_function__` for a subclass that is interested in dispatch alone."""
 
 
+def without_torch_functions() -> AbstractContextManager[Any]:
+    """Context in which `__torch_function__` of subclasses is not called."""
+    return torch._C.DisableTorchFunctionSubclass()
+
+
 def make_wrapper(
     subclass: type[torch.Tensor],
     meta: torch.Tensor,

@@ -125,6 +125,13 @@ def without_saved_tensor_hooks() -> Iterator[None]:
         torch._C._autograd._saved_tensors_hooks_set_tracing(before)
 
 
+def saved_tensor_hooks() -> tuple[Callable[..., Any], Callable[..., Any]] | None:
+    """The innermost hooks that the user has set for what autograd saves: one is given each tensor,
+    the other gives it back. Seen in 2.11 to 2.13.
+    """
+    return torch._C._autograd._top_saved_tensors_default_hooks(True)
+
+
 def saved_tensors(ctx: Any, unread: Container[int]) -> list[torch.Tensor]:
     """`ctx.saved_tensors`, which checks that none of all was written to, without the check of those
     of the numbers `unread` that no hook has packed. Seen in 2.13.

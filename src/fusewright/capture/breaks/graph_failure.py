@@ -15,14 +15,16 @@ on, with a note. Graphs of our own compiler write when nothing but the writing i
 
 from __future__ import annotations
 
+import functools
 import signal
 import traceback
 from collections.abc import Callable, Iterable
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import Any
 
 import torch
 
+from fusewright import torch_compat
 from fusewright.errors import FusewrightError, is_partial_write
 from fusewright.native import Continuation, Entry
 
@@ -38,7 +40,7 @@ def run_as_written(
     """
     if not isinstance(error, Exception) or isinstance(error, FusewrightError):
         return None
-    if _is_of_a_signal(error):
+    if _is_of_a_signal(error) or _is_of_a_saved_tensor_hook(error):
         return None
     return Continuation(function, arguments, Entry(function, None, on_return=failed(error)))
 
@@ -55,9 +57,34 @@ def run_unless_written(
 
 def _is_of_a_signal(error: Exception) -> bool:
     """Whether a signal's handler raised it: it came while the graph ran, and not because of it."""
-    handlers = [signal.getsignal(number) for number in signal.valid_signals()]
-    codes = {id(getattr(handler, "__code__", None)) for handler in handlers}  # hashes ask constants
+    return _passed_through(error, [signal.getsignal(number) for number in signal.valid_signals()])
+
+
+def _is_of_a_saved_tensor_hook(error: Exception) -> bool:
+    """Whether a hook of the user's raised it, which was given what the graph saves for backward: a
+    checkpoint ends its second forward so. Hooks have been told of the call, so that it cannot
+    begin again.
+    """
+    hooks = torch_compat.autograd.saved_tensor_hooks()
+    return hooks is not None and _passed_through(error, hooks[:1])
+
+
+def _passed_through(error: Exception, functions: Iterable[Any]) -> bool:
+    """Whether the exception comes from one of these functions, or what that called."""
+    codes = {id(_code_of(function)) for function in functions} - {id(None)}  # hashes ask constants
     return any(id(frame.f_code) in codes for frame, _ in traceback.walk_tb(error.__traceback__))
+
+
+def _code_of(function: Any) -> CodeType | None:
+    """The code of a function, of a method, of what `functools.partial` calls, or of the `__call__`
+    of an object; None of what is not written in Python.
+    """
+    while isinstance(function, functools.partial):
+        function = function.func
+    function = getattr(function, "__func__", function)
+    if callable(function) and not hasattr(function, "__code__"):
+        function = type(function).__call__
+    return getattr(function, "__code__", None)
 
 
 def tell_why_not(error: BaseException, function: FunctionType, arguments: tuple[Any, ...]) -> None:

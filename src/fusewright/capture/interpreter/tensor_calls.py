@@ -157,6 +157,8 @@ def _look_at_history(machine: Machine, function: Any, result: Any) -> None:
         result = result[0]
     if not isinstance(result, torch.Tensor):
         return
+    if not torch.is_grad_enabled():  # a written view of a parameter raises when it is asked
+        return
     if torch_compat.has_no_derivative(result):
         reason = reasons.NO_DERIVATIVE
     elif torch_compat.has_sparse_gradient(result):

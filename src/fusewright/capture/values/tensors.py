@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import torch
 
+from fusewright import torch_compat
 from fusewright.capture import reasons
 from fusewright.capture.sources import AttributeSource, Source
 from fusewright.capture.values.base import (
@@ -251,9 +252,10 @@ class ForeignTensorValue(Value):
         return self.object
 
     def describe(self) -> str:
-        kind = ["quantised"] * self.object.is_quantized + ["nested"] * self.object.is_nested
-        if self.object.layout is not torch.strided:
-            kind.append(str(self.object.layout).removeprefix("torch.").replace("_", " "))
+        with torch_compat.without_torch_functions():  # the program may count what it is asked
+            kind = ["quantised"] * self.object.is_quantized + ["nested"] * self.object.is_nested
+            if self.object.layout is not torch.strided:
+                kind.append(str(self.object.layout).removeprefix("torch.").replace("_", " "))
         return f"a {' '.join(kind)} {type(self.object).__name__} ({self.source})".replace("  ", " ")
 
     def get_attribute(self, machine: Machine, name: str) -> Value:
