@@ -9,46 +9,40 @@ import torch
 from torch import Tensor, fx
 from torch.fx.node import map_aggregate
 
-from fusewright.config import Options
-from fusewright.context import CompileContext
-from fusewright.kernels import KernelLanguage
-from fusewright.pipeline import compile_graph
 from tests.end_to_end.gradients import is_writable
 from tests.lower.support import graph_of, leaves
 from tests.operators.samples import HALF_TYPES, dimension_of_equals, summed_over_equals, tolerance
 
 Gradients = tuple[Tensor | None, ...]
+Compiler = Callable[[fx.GraphModule, Sequence[Tensor]], Callable[..., Any]]
+"""What makes a callable of a graph and its inputs."""
 
 
 def check_gradients(
+    compiler: Compiler,
     operator: Callable[..., Any],
     unique: Callable[..., Any],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     dtype: torch.dtype,
-    language: KernelLanguage | None,
-) -> int:
+) -> None:
     """AssertionError unless the gradients of all floating arguments, for some random gradient of
     what `unique` makes of the results, are eager's, or nearer to those in double precision; those
     of equal elements together, where a GPU may choose any of them. Where eager gives none, nothing
-    is compared. Returns how many kernels the forward half launches.
+    is compiled.
     """
-    options = {name: value for name, value in kwargs.items() if not is_writable(value)}
-    tensors_and_numbers = {name: value for name, value in kwargs.items() if name not in options}
 
     def function(*inner: Any, **keywords: Any) -> Any:
-        return unique(operator(*inner, **keywords, **options))
+        return unique(operator(*inner, **keywords))
 
-    module, tensors = graph_of(function, args, tensors_and_numbers)
+    module, tensors = graph_of_call(function, args, kwargs)
     with torch.enable_grad():
         inputs = _leaves(tensors)
         try:
             expected = _gradients(module, inputs, dtype)
         except (RuntimeError, NotImplementedError, IndexError):  # no gradient, or none of this type
-            return 0
-        context = CompileContext(Options(verify=True, strict=True))
-        compiled = compile_graph(module, inputs, context, language)
-        computed = _gradients(compiled, inputs, dtype)
+            return
+        computed = _gradients(compiler(module, inputs), inputs, dtype)
         assert [g is None for g in computed] == [g is None for g in expected], "absent gradients"
         try:
             _assert_close(computed, expected, dtype)
@@ -58,7 +52,22 @@ def check_gradients(
                 assert_equals_share(computed, expected, tensors[0], dim, dtype)
             elif not _are_more_exact(computed, expected, module, tensors, dtype):
                 raise
-    return len(compiled.record.launches)
+
+
+def graph_of_call(
+    operator: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[fx.GraphModule, list[Tensor]]:
+    """A graph of one call, and its tensors. Keywords that the text of a graph cannot hold, such as
+    functions, are part of what it calls.
+    """
+    options = {name: value for name, value in kwargs.items() if not is_writable(value)}
+    keywords = {name: value for name, value in kwargs.items() if name not in options}
+
+    def function(*inner: Any, **outer: Any) -> Any:
+        return operator(*inner, **outer, **options)
+
+    module, tensors = graph_of(function, args, keywords)
+    return module, tensors
 
 
 def _assert_close(computed: Gradients, expected: Gradients, dtype: torch.dtype) -> None:

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, fx
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._pytree import tree_leaves, tree_map
 
@@ -232,14 +232,16 @@ def machine_code(sample: Sample, *, any_size: bool = False) -> None:
 
 def gradients(sample: Sample) -> None:
     """The gradients of that code are eager's."""
+
+    def compiled(module: fx.GraphModule, inputs: Sequence[Tensor]) -> Callable[..., Any]:
+        context = CompileContext(Options(verify=True, strict=True))
+        graph = compile_graph(module, inputs, context, sample.setting.language)
+        sample.outcome.launches += len(graph.record.launches)
+        return graph
+
     if sample.has_values and sample.info.supports_autograd and sample.dtype.is_floating_point:
-        sample.outcome.launches += check_gradients(
-            sample.info.op,
-            sample.unique,
-            sample.args,
-            sample.kwargs,
-            sample.dtype,
-            sample.setting.language,
+        check_gradients(
+            compiled, sample.info.op, sample.unique, sample.args, sample.kwargs, sample.dtype
         )
 
 

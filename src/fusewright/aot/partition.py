@@ -167,7 +167,13 @@ def counted_values(halves: Halves) -> set[fx.Node]:
     counted: set[fx.Node] = set()
     for node in halves.forward:
         match node.target:
-            case aten.nonzero.default | aten._unique2.default | aten.repeat_interleave.Tensor:
+            case (
+                aten.nonzero.default
+                | aten._unique2.default
+                | aten.unique_consecutive.default
+                | aten.unique_dim.default
+                | aten.repeat_interleave.Tensor
+            ):
                 counted.add(saved_in_place_of(node.all_input_nodes[0]))
             case aten.masked_select.default | aten.index.Tensor:
                 masks = [value for value in node.all_input_nodes if _is_mask(value)]

@@ -77,11 +77,42 @@ def unique(
     )
 
 
+def unique_consecutive(
+    facts: ShapeFacts,
+    x: Tensor,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    dim: int | None = None,
+) -> tuple[Geometry, ...]:
+    """Elements without repetitions, or slices along `dim`."""
+    if dim is None:
+        return unique(facts, x, True, return_inverse, return_counts)
+    return unique_slices(facts, x, dim)
+
+
+def unique_slices(facts: ShapeFacts, x: Tensor, dim: int, *options: bool) -> tuple[Geometry, ...]:
+    """Slices along `dim` without repetitions, with all that may be asked for. A CPU's kernel has
+    that dimension outermost in memory, a GPU's is row-major.
+    """
+    dim %= max(x.dim(), 1)
+    count = _some_of(facts, x.shape[dim])
+    size = (*x.shape[:dim], count, *x.shape[dim + 1 :])
+    outermost = (count, *x.shape[:dim], *x.shape[dim + 1 :])
+    if x.is_cuda:
+        rows = contiguous(x.dtype, size)
+    else:
+        first, *others = contiguous(x.dtype, outermost).stride
+        rows = Geometry(x.dtype, size, (*others[:dim], first, *others[dim:]))
+    return rows, contiguous(torch.int64, (x.shape[dim],)), contiguous(torch.int64, (count,))
+
+
 UNKNOWN_RULES: dict[Any, UnknownRule] = {
     aten.nonzero.default: nonzero,
     aten.masked_select.default: masked_select,
     aten.index.Tensor: index,
     aten.repeat_interleave.Tensor: repeat_interleave,
     aten._unique2.default: unique,
+    aten.unique_consecutive.default: unique_consecutive,
+    aten.unique_dim.default: unique_slices,
 }
 """Rules by operator."""

@@ -245,7 +245,12 @@ TABLE: Final = _table(
         takes_places_of_cpu=True,
     ),
     _row("index.Tensor", takes_places_of_cpu=True, sizes_from_values=True),
-    _row("nonzero masked_select repeat_interleave.Tensor _unique2", sizes_from_values=True),
+    _row(
+        """
+        nonzero masked_select repeat_interleave.Tensor _unique2 unique_consecutive unique_dim
+        """,
+        sizes_from_values=True,
+    ),
     _row(
         """
         fill_.Scalar zero_ masked_fill_.Scalar masked_fill_.Tensor index_fill_.int_Scalar
