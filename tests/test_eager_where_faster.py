@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 import fusewright
 
@@ -65,6 +66,14 @@ def test_state_changes_once_a_call_and_gradients_count() -> None:
         torch.testing.assert_close(net.weight.grad, X * 0.9**BREAKS)
     (times,) = fusewright.explain(compiled).history.call_times
     assert times.whole_rounds and times.runs_as_written
+
+
+def test_both_forwards_of_a_checkpoint_run_alike() -> None:
+    """What a compiled call saves for backward is not what the program saves as it is written."""
+    net = nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.5), nn.Tanh(), nn.Linear(4, 3))
+    compiled = fusewright.compile(net)
+    for _ in range(60):
+        checkpoint(compiled, X, use_reentrant=False).sum().backward()
 
 
 @pytest.mark.parametrize(

@@ -292,7 +292,9 @@ class Compiler:
         self._report.compiled(about, capture, compilation)
         breaks = capture.graph_break is not None
         tried = self._is_tried(frame, capture.inputs)
-        return Entry(self._kept(function, frame), guards.program, guards, breaks, tried=tried)
+        kept = self._kept(function, frame)
+        hooks = torch_compat.autograd.INNERMOST_HOOKS
+        return Entry(kept, guards.program, guards, breaks, tried=tried, hooks=hooks)
 
     def _is_tried(self, frame: Frame, inputs: Iterable[Any] = ()) -> bool:
         """Whether calls of a frame are timed as they are written, too: those from outside, where

@@ -5,7 +5,7 @@ torch.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FunctionType
 from typing import Any
 
@@ -56,6 +56,7 @@ class Program:
         compiled: float,
         tried: bool = True,
         replacement: FunctionType = replacement,
+        hooks: Callable[[bool], Any] | None = None,
     ) -> None:
         self.written, self.compiled = Way(written), Way(compiled)
         self.entries: list[Any] = []
@@ -67,7 +68,7 @@ class Program:
                 return False  # This call holds nothing to compile; another one may.
             kind = (("type", type(frame.locals["result"])),)
             guards = extension.GuardProgram(("result",), ((0, ("local", "result"), kind),))
-            entry = extension.Entry(replacement, guards, continues=True, tried=tried)
+            entry = extension.Entry(replacement, guards, continues=True, tried=tried, hooks=hooks)
             self.entries.append(entry)
             return entry
 
@@ -182,6 +183,22 @@ def test_a_trial_does_not_wait_for_functions_that_hold_nothing() -> None:
     assert program.asked > 8, "the compiler was asked about the helper again and again"
     program.call(3)  # of which two at most run compiled, whatever time they take
     assert program.written.calls > 0
+
+
+@pytest.mark.parametrize("hooked_from", [0, 30, 90], ids=["first", "trial", "outcome"])
+def test_calls_whose_saved_tensors_go_through_hooks_run_compiled(hooked_from: int) -> None:
+    """They are not timed either, and calls that come afterwards are tried on."""
+    hooks: list[Any] = [None]
+    program = Program(FAST, SLOW, hooks=lambda _: hooks[0])
+    program.call(hooked_from, "text")
+    hooks[0] = print
+    written = program.written.calls
+    program.call(40, "text")
+    assert program.written.calls == written
+    assert program.compiled.calls == 40 + hooked_from - written
+    hooks[0] = None
+    program.call(300, "text")
+    assert program.written.calls > 100
 
 
 def test_long_calls_are_not_tried_on() -> None:

@@ -151,6 +151,7 @@ class Entry:
         continues: bool = False,
         on_return: Callable[[], Any] | None = None,
         tried: bool = False,
+        hooks: Callable[[bool], Any] | None = None,
     ) -> None: ...
 
 class CompiledCall:

@@ -19,17 +19,41 @@
 #define GAIN 0.97            /* of the compiled time, below which calls run as written */
 #define SHARE_OF_PAIRS 0.65  /* of all pairs of samples in which that has to be faster */
 
-CallTrial *call_trial_new(void)
+CallTrial *call_trial_new(PyObject *hooks)
 {
     CallTrial *trial = PyMem_Calloc(1, sizeof *trial);
     if (trial == NULL) {
         PyErr_NoMemory();
         return NULL;
     }
+    trial->hooks = hooks == Py_None ? NULL : Py_NewRef(hooks);
     trial->waits = CALLS_BEFORE;
     trial->interval = FIRST_INTERVAL;
     trial->random = (uint32_t)((uintptr_t)trial >> 4) | 1;
     return trial;
+}
+
+void call_trial_free(CallTrial *trial)
+{
+    if (trial != NULL) {
+        Py_XDECREF(trial->hooks);
+        PyMem_Free(trial);
+    }
+}
+
+bool call_trial_is_suspended(const CallTrial *trial)
+{
+    bool (*saves)(void) = torch_library.grad_mode_is_enabled; /* NULL: torch is not there */
+    if (trial->hooks == NULL || (saves != NULL && !saves())) {
+        return false;
+    }
+    PyObject *answer = PyObject_CallOneArg(trial->hooks, Py_True);
+    bool suspended = answer != Py_None;
+    if (answer == NULL) {
+        PyErr_Clear();
+    }
+    Py_XDECREF(answer);
+    return suspended;
 }
 
 static int64_t now(void)
@@ -127,6 +151,13 @@ static void keep_sample(CallTrial *trial, int64_t end)
 
 Way call_trial_begin(CallTrial *trial)
 {
+    if (trial->waits > 0 && trial->way == COMPILED) {
+        return COMPILED;
+    }
+    if (call_trial_is_suspended(trial)) {
+        trial->started = 0;
+        return COMPILED;
+    }
     if (trial->waits > 0) {
         return trial->way;
     }

@@ -12,6 +12,8 @@
 typedef enum { COMPILED, WRITTEN } Way;
 
 typedef struct {
+    PyObject *hooks;   /* asked, with True, for the hooks of what calls save: None where there are
+                          none; NULL: never asked */
     Way way;           /* how calls run between two trials */
     uint32_t waits;    /* calls until the next trial; 0: one is going on */
     uint32_t interval; /* calls between that and the one after */
@@ -26,8 +28,13 @@ typedef struct {
     int64_t times[2]; /* what the last trial found, in nanoseconds by way; 0: there was none */
 } CallTrial;
 
-/* A new trial, to be freed with PyMem_Free; NULL with an exception when memory is short. */
-CallTrial *call_trial_new(void);
+/* A new trial; NULL with an exception when memory is short. `hooks`: None, or as in the record. */
+CallTrial *call_trial_new(PyObject *hooks);
+void call_trial_free(CallTrial *trial);
+
+/* Whether the call that begins now has to run compiled, untimed: hooks are told what it saves, and
+   those of a checkpoint count on the same of its second forward. */
+bool call_trial_is_suspended(const CallTrial *trial);
 
 /* Whether calls run as they are written until the next trial. */
 static inline bool call_trial_is_lost(const CallTrial *trial)

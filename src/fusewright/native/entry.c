@@ -113,13 +113,13 @@ PyFunctionObject *entry_function(Entry *entry, const PendingCall *call)
 static PyObject *Entry_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
     static char *names[] = {"function",  "guards",    "detail", "continues",
-                            "on_return", "tried", NULL};
+                            "on_return", "tried", "hooks", NULL};
     PyFunctionObject *function;
-    PyObject *guards, *detail = Py_None, *on_return = Py_None;
+    PyObject *guards, *detail = Py_None, *on_return = Py_None, *hooks = Py_None;
     int continues = 0, tried = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O!O|OpOp:Entry", names, &PyFunction_Type,
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O!O|OpOpO:Entry", names, &PyFunction_Type,
                                      &function, &guards, &detail, &continues, &on_return,
-                                     &tried)) {
+                                     &tried, &hooks)) {
         return NULL;
     }
     if (guards != Py_None && !Py_IS_TYPE(guards, &GuardProgram_Type)) {
@@ -140,7 +140,7 @@ static PyObject *Entry_new(PyTypeObject *type, PyObject *args, PyObject *keyword
     self->flat = code ? make_function(code, function) : NULL;
     Py_XDECREF(code);
     if (self->flat == NULL || (self->guards != NULL && resolve_guarded_locals(self) < 0) ||
-        (tried && (self->trial = call_trial_new()) == NULL)) {
+        (tried && (self->trial = call_trial_new(hooks)) == NULL)) {
         Py_DECREF(self);
         return NULL;
     }
@@ -155,6 +155,7 @@ static int Entry_traverse(PyObject *object, visitproc visit, void *arg)
     Py_VISIT(self->guards);
     Py_VISIT(self->detail);
     Py_VISIT(self->on_return);
+    Py_VISIT(self->trial ? self->trial->hooks : NULL);
     return 0;
 }
 
@@ -174,7 +175,7 @@ static void Entry_dealloc(PyObject *object)
     PyObject_GC_UnTrack(object);
     Entry_clear(object);
     PyMem_Free(((Entry *)object)->guarded_locals);
-    PyMem_Free(((Entry *)object)->trial);
+    call_trial_free(((Entry *)object)->trial);
     Py_TYPE(object)->tp_free(object);
 }
 
@@ -205,7 +206,8 @@ static PyGetSetDef Entry_getters[] = {
 
 PyDoc_STRVAR(
     Entry_doc,
-    "Entry(function, guards, detail=None, continues=False, on_return=None, tried=False)\n--\n\n"
+    "Entry(function, guards, detail=None, continues=False, on_return=None, tried=False, "
+    "hooks=None)\n--\n\n"
     "A compiled function and the guards under which it runs in place of a frame.\n\n"
     "`function`: a Python function with the parameters of the frame's, in the same order\n"
     "under the same names, and the same free variables; its globals, closure and defaults are\n"
@@ -215,7 +217,8 @@ PyDoc_STRVAR(
     "runs; else the hook is off. `on_return`: called without arguments whenever `function` has\n"
     "returned rather than raised; what it raises is raised in place of the result. `tried`:\n"
     "where the entry stands for a call from outside, a few such calls run as they are written,\n"
-    "and all do if those are faster. ValueError: a guard names no parameter of the function.");
+    "and all do if those are faster. `hooks`: gives, called with True, the hooks of what calls\n"
+    "save for backward, or None; where there are such, calls run compiled. ValueError: a guard names no parameter of the function.");
 
 PyTypeObject Entry_Type = {
     PyVarObject_HEAD_INIT(NULL, 0)

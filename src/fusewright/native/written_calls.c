@@ -31,9 +31,19 @@ bool written_calls_decline(CodeRecord *record)
 #define MOST_UNCHECKED 255
 #define MOST_PASSED_OVER 1000 /* calls as written, none of them its own, until an entry is idle */
 
+static bool is_suspended(CodeRecord *record)
+{
+    for (Py_ssize_t i = 0; i < record->entry_count; i++) {
+        if (record->entries[i]->trial != NULL) {
+            return call_trial_is_suspended(record->entries[i]->trial);
+        }
+    }
+    return false;
+}
+
 bool written_calls_are_unchecked(CodeRecord *record)
 {
-    if (record->unchecked == 0) {
+    if (record->unchecked == 0 || is_suspended(record)) {
         return false;
     }
     record->unchecked--;

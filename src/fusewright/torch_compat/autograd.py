@@ -125,11 +125,10 @@ def without_saved_tensor_hooks() -> Iterator[None]:
         torch._C._autograd._saved_tensors_hooks_set_tracing(before)
 
 
-def saved_tensor_hooks() -> tuple[Callable[..., Any], Callable[..., Any]] | None:
-    """The innermost hooks that the user has set for what autograd saves: one is given each tensor,
-    the other gives it back. Seen in 2.11 to 2.13.
-    """
-    return torch._C._autograd._top_saved_tensors_default_hooks(True)
+INNERMOST_HOOKS = torch._C._autograd._top_saved_tensors_default_hooks
+"""Gives, called with True, the innermost hooks that the user has set for what autograd saves: one
+is given each tensor, the other gives it back; None without any. Seen in 2.11 to 2.13.
+"""
 
 
 def saved_tensors(ctx: Any, unread: Container[int]) -> list[torch.Tensor]:

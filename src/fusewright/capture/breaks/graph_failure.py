@@ -65,7 +65,7 @@ def _is_of_a_saved_tensor_hook(error: Exception) -> bool:
     checkpoint ends its second forward so. Hooks have been told of the call, so that it cannot
     begin again.
     """
-    hooks = torch_compat.autograd.saved_tensor_hooks()
+    hooks = torch_compat.autograd.INNERMOST_HOOKS(True)
     return hooks is not None and _passed_through(error, hooks[:1])
 
 
