@@ -16,7 +16,7 @@ x = torch.randn(5, 4)
 with torch.no_grad():
     for example in (counting, loop_operations, python_kernels):
         name = example.__name__.rpartition(".")[2]
-        result = fusewright.compile(model, backend=name)(x)
+        result = fusewright.compile(model, backend=name, options={"strict": True})(x)
         print(f"{name}: as eager to {(result - model(x)).abs().max():.0e}")
 
 print("torch's functions:", dict(counting.calls))

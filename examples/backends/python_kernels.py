@@ -13,7 +13,15 @@ from fusewright.ir.index import as_index
 from fusewright.ir.value import Apply, Constant, Load
 from fusewright.kernels import KernelLanguage, Work
 
-OPERATIONS = {"add": "{} + {}", "sub": "{} - {}", "div": "{} / {}", "exp": "exp({})"}
+OPERATIONS = {
+    "add": "{} + {}",
+    "sub": "{} - {}",
+    "mul": "{} * {}",
+    "neg": "-{}",
+    "reciprocal": "1.0 / {}",
+    "fma": "{} * {} + {}",
+    "exp": "exp({})",
+}
 REDUCTIONS = {"sum": "{} + {}", "max": "max({}, {})"}
 START = {"sum": 0.0, "max": "-inf"}
 
