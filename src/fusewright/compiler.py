@@ -348,7 +348,7 @@ class Compiler:
         """Run the program as it is whenever these guards hold: it raises, from its own lines. Where
         it does not, capture was wrong, which is told.
         """
-        returned = self._report.raises(about, failure.raised)
+        returned = self._report.raises(about, failure.raised, failure.operator)
         return self._as_it_is(frame, failure.guards, returned)
 
     def _as_it_is(

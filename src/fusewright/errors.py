@@ -158,15 +158,24 @@ class RecompileLimitExceeded(FusewrightError):
 class NothingRaised(FusewrightError):
     """A call returned that capture took to raise an exception; what it did has happened."""
 
-    def __init__(self, function: str, location: Location, expected: str) -> None:
+    def __init__(
+        self, function: str, location: Location, expected: str, operator: str = ""
+    ) -> None:
         self.function = function
         self.location = location
         self.expected = expected
         """The exception that tracing the call ended with."""
+        self.operator = operator
+        """The operator of somebody's own whose fake implementation raised that; else empty."""
+        blame = (
+            f"The fake implementation of {operator} raised that where the operator does not: "
+            "correct it"
+            if operator
+            else "That is a defect of fusewright: please report it with this function"
+        )
         super().__init__(
             f"{function}, {location}, returned, though tracing it ended with {expected}\n"
-            "  the call ran eagerly. That is a defect of fusewright: please report it with this "
-            "function"
+            f"  the call ran eagerly. {blame}"
         )
 
 
@@ -181,11 +190,16 @@ class GraphFailed(FusewrightError):
         self.raised = raised
         """The exception that the graph raised."""
         self.where = where
-        """The innermost lines that were running, as a traceback prints them."""
+        """The innermost lines that were running, as a traceback prints them; empty where the
+        exception says itself whose fault it is.
+        """
+        blame = (
+            ". Unless memory ran out, that is a defect of the backend: please report it with this "
+            "function"
+        )
         super().__init__(
             f"the compiled graph of {function}, {location}, raised {raised}\n{where}"
-            "  as written the call returned, and its result is eager's. Unless memory ran out, "
-            "that is a defect of the backend: please report it with this function"
+            f"  as written the call returned, and its result is eager's{blame if where else ''}"
         )
 
 
@@ -232,6 +246,16 @@ class DataDependent(FusewrightError):
     """A result that depends on the values of a tensor was needed while only its geometry is
     known.
     """
+
+
+class WrongResult(RuntimeError):
+    """A library call returned another size or type than was compiled for, as the operator's fake
+    implementation says.
+    """
+
+    def __init__(self, what: str, remedy: str) -> None:
+        self.remedy = remedy
+        super().__init__(f"{what}; {remedy}")
 
 
 class UnmetSize(RuntimeError):

@@ -27,6 +27,7 @@ from fusewright.errors import (
     RecompileLimitExceeded,
     UnmetSize,
     Unsupported,
+    WrongResult,
 )
 from fusewright.events import (
     BackendFailed,
@@ -200,13 +201,13 @@ class Reporter:
         at = location or about.place
         return BackendCompilerFailed(self._settings.backend_name, "backend", at, message)
 
-    def raises(self, about: Subject, raised: str) -> Callable[[], None]:
+    def raises(self, about: Subject, raised: str, operator: str) -> Callable[[], None]:
         """Told when a program raises from its own lines; what to call if it does not, which shows
-        that capture was wrong.
+        that capture was wrong, or the fake implementation of `operator`.
         """
         what = f"the program raises {raised}, from its own lines"
         self._events.add(RanEagerly(**about.fields, what=what, location=None))
-        error = NothingRaised(about.name, about.place, raised)
+        error = NothingRaised(about.name, about.place, raised, operator)
         return functools.partial(self._defect, about, error)
 
     def telling_failure(self, about: Subject, may_return: bool) -> Failed:
@@ -236,7 +237,8 @@ class Reporter:
         self._events.add(event(**about.fields, what=what, location=None))
         if may_return:
             return None
-        where = "".join(traceback.format_tb(error.__traceback__)[-2:])
+        says_whose_fault = isinstance(error, WrongResult)
+        where = "" if says_whose_fault else "".join(traceback.format_tb(error.__traceback__)[-2:])
         defect = GraphFailed(about.name, about.place, raised, where)
         return functools.partial(self._defect, about, defect)
 

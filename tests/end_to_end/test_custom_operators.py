@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,13 @@ import torch
 
 import fusewright
 from fusewright.config import TARGETS
-from fusewright.errors import BackendCompilerFailed, Unsupported, WrongLayout
+from fusewright.errors import (
+    BackendCompilerFailed,
+    GraphFailed,
+    NothingRaised,
+    Unsupported,
+    WrongLayout,
+)
 
 CALLS: list[float] = []
 
@@ -304,3 +311,66 @@ def test_copies_of_results_are_an_error_under_strict(target: str) -> None:
         WrongLayout, match=r"\(1, 3\).*turned.*test_custom_operators.py.*\n.*strict"
     ):
         compiled(torch.randn(3, 4))
+
+
+# Faults of fake implementations are told as such --------------------------------------------------
+
+
+@torch.library.custom_op("fusewright_tests::without_fake", mutates_args=())
+def without_fake(x: torch.Tensor) -> torch.Tensor:
+    return x.clone()
+
+
+@torch.library.custom_op("fusewright_tests::longer_fake", mutates_args=())
+def longer_fake(x: torch.Tensor) -> torch.Tensor:
+    return x.clone()
+
+
+@longer_fake.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    return x.new_empty(5)
+
+
+@torch.library.custom_op("fusewright_tests::raising_fake", mutates_args=())
+def raising_fake(x: torch.Tensor) -> torch.Tensor:
+    return x.clone()
+
+
+@raising_fake.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    raise TypeError("of a fake")
+
+
+@pytest.mark.parametrize(
+    ("function", "error", "text"),
+    [
+        (
+            lambda x: without_fake(x) + 1,
+            Unsupported,
+            r"`torch.ops.fusewright_tests.without_fake.default` .*register_fake",
+        ),
+        (
+            lambda x: longer_fake(x) + 1,
+            GraphFailed,
+            r"size \(3,\) .* size \(5,\) .* the fake implementation of "
+            r"fusewright_tests.longer_fake.default says so",
+        ),
+        (
+            lambda x: raising_fake(x) + 1,
+            NothingRaised,
+            r"TypeError\('of a fake'\)\n.*fake implementation of "
+            r"torch.ops.fusewright_tests.raising_fake.default raised",
+        ),
+    ],
+    ids=["none", "wrong", "raises"],
+)
+def test_the_fault_of_a_fake_is_told(
+    function: Callable[[torch.Tensor], torch.Tensor], error: type[Exception], text: str
+) -> None:
+    x = torch.ones(3)
+    with pytest.raises(error, match=text) as raised:
+        fusewright.compile(function, fullgraph=True)(x)
+    assert "please report" not in str(raised.value)
+    with warnings.catch_warnings(record=True) as caught:
+        assert torch.equal(fusewright.compile(function)(x), x + 1)
+    assert not any("please report" in str(each.message) for each in caught)

@@ -83,7 +83,11 @@ class NotCaptured(Exception):
     """The call has to run as it is, whenever the same guards hold."""
 
     def __init__(
-        self, guards: Sequence[Guard], error: Unsupported | None, raised: str = ""
+        self,
+        guards: Sequence[Guard],
+        error: Unsupported | None,
+        raised: str = "",
+        operator: str = "",
     ) -> None:
         self.guards = guards
         self.error = error
@@ -92,6 +96,8 @@ class NotCaptured(Exception):
         """
         self.raised = raised
         """The exception that it raises, in words."""
+        self.operator = operator
+        """The operator of somebody's own whose fake implementation raised it; else empty."""
         super().__init__(str(error) if error else f"the program raises {raised}")
 
 
@@ -268,7 +274,7 @@ def _attempt(
             raised.forget_frames()
             text = raised.value.describe()
             machine.guard_distinct()
-            raise NotCaptured(machine.guard_list(), None, text) from None
+            raise NotCaptured(machine.guard_list(), None, text, raised.operator) from None
         except Exception as failure:
             better = _better_plan(machine, breaks, plan, failure)
             if better is not None:

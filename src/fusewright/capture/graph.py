@@ -21,6 +21,7 @@ from fusewright.fake.graph_writes import may_write_inputs
 from fusewright.fake.known_values import FollowingValues, computes_only
 from fusewright.fake.tensor import set_node
 from fusewright.ir.index import RealSymbol, Symbol
+from fusewright.operators import is_of_torch
 from fusewright.records import record
 from fusewright.symbolic.facts import ShapeFacts
 from fusewright.symbolic.graph_nodes import NumberNodes
@@ -33,9 +34,12 @@ from fusewright.symbolic.nodes import (
 )
 from fusewright.torch_compat.graph_modules import GraphModule
 
-_OPERATOR_TYPES: Final = (type(torch.ops.aten.add), type(torch.ops.aten.add.Tensor))
-
 _DEVICE_CONSTRUCTORS: Final = torch_compat.states.device_constructors()
+
+_NO_FAKE: Final = (
+    "the operator has no fake implementation: torch.library.register_fake takes a function that "
+    "says what its results are like"
+)
 
 _NEEDS_DATA: Final = (
     ("data is not allocated yet", "it reads a tensor's data in C++"),
@@ -44,7 +48,7 @@ _NEEDS_DATA: Final = (
     (" meta ", "it looks at whether a tensor has data"),
     ("already associated to a python object", "its result is of a class of its own"),
     ("_nested_tensor_from_tensor_list", "its result is nested"),
-    ("There was no fake impl registered", "the operator has no fake implementation"),
+    ("There was no fake impl registered", _NO_FAKE),
 )
 """Part of the text of errors from C++ given tensors without data, and what they mean."""
 
@@ -63,7 +67,13 @@ def is_graph_function(function: Any) -> bool:
         return torch_compat.is_operator_in_c(function)
     if isinstance(function, types.FunctionType):
         return function.__module__ in torch_compat.GRAPH_MODULES
-    return isinstance(function, _OPERATOR_TYPES)
+    return isinstance(function, torch_compat.OPERATOR_TYPES)
+
+
+def is_custom_operator(function: Any) -> bool:
+    """Whether a callable is an operator that is not torch's own."""
+    is_operator = isinstance(function, torch_compat.OPERATOR_TYPES)
+    return is_operator and not is_of_torch(str(function))
 
 
 def is_tensor_method(function: Any) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from typing import Final
 
 import torch
 
@@ -23,6 +24,7 @@ __all__ = [
     "OperatorKind",
     "copy_of_view",
     "facts",
+    "is_of_torch",
     "is_pointwise",
     "operator_named",
     "operators_with",
@@ -37,6 +39,16 @@ def facts(op: object) -> Facts:
 @functools.cache
 def _facts(op: OpOverload | str) -> Facts:
     return TABLE.get(str(op).removeprefix("aten."), UNLISTED)
+
+
+_NAMESPACES: Final = ("aten", "prim", "prims", "c10d", "_c10d_functional", "fusewright")
+
+
+def is_of_torch(name: str) -> bool:
+    """Whether a name such as `aten.mm.default` is that of an operator which comes with torch, or
+    with this compiler.
+    """
+    return name.partition(".")[0] in _NAMESPACES
 
 
 def is_pointwise(op: OpOverload) -> bool:

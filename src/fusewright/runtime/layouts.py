@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 import torch
 
-from fusewright.errors import UnmetSize, WrongLayout
+from fusewright.errors import UnmetSize, WrongLayout, WrongResult
 from fusewright.native import read_tensor
-from fusewright.operators import facts
+from fusewright.operators import facts, is_of_torch
 from fusewright.records import record
 
 
@@ -86,7 +86,7 @@ def with_layout(
     the operator chose other strides. Dimensions of one element may have any stride. Copies of what
     is somebody's are counted.
 
-    Raises: RuntimeError, where the operator returned another size or type, which kernels would read
+    Raises: WrongResult, where the operator returned another size or type, which kernels would read
     beyond its end or as other numbers; UnmetSize, where it was to find the size in data.
     """
     if _is_laid_out(tensor, size, stride, dtype, whose):
@@ -121,7 +121,7 @@ def _is_laid_out(
     dtype: torch.dtype,
     whose: str,
 ) -> bool:
-    """Whether no copy is needed. Raises: RuntimeError and UnmetSize, as `with_layout`."""
+    """Whether no copy is needed. Raises: WrongResult and UnmetSize, as `with_layout`."""
     own = tensor.stride()
     if own == stride and tensor.shape == size and tensor.dtype is dtype:
         return True
@@ -132,8 +132,11 @@ def _is_laid_out(
             f"compiled for {size}"
         )
     if tuple(tensor.shape) != size or tensor.dtype != dtype:
-        raise RuntimeError(
-            f"a library call returned {tensor.dtype} of size {tuple(tensor.shape)} where {dtype} "
-            f"of size {size} was compiled for; please report this"
+        raise WrongResult(
+            f"{whose or 'a library call'}: returned {tensor.dtype} of size {tuple(tensor.shape)} "
+            f"where {dtype} of size {size} was compiled for",
+            "please report this"
+            if not whose or is_of_torch(operator)
+            else f"the fake implementation of {operator} says so: correct that",
         )
     return 0 in size or all(n == 1 or a == b for n, a, b in zip(size, own, stride, strict=True))

@@ -45,6 +45,9 @@ RecordFunction = torch._C._profiler._RecordFunctionFast
 OpOverload = torch._ops.OpOverload
 """Public in all but name: the type of `torch.ops.aten.add.Tensor`."""
 
+OPERATOR_TYPES = (type(torch.ops.aten.add), OpOverload)
+"""The types of `torch.ops.aten.add` and of `torch.ops.aten.add.Tensor`."""
+
 
 class TorchDispatchMode(_python_dispatch.TorchDispatchMode):
     """A mode under which `__torch_dispatch__` is given each ATen operator."""

@@ -13,7 +13,7 @@ from torch import fx
 
 from fusewright import torch_compat
 from fusewright.capture import reasons
-from fusewright.capture.graph import FAKE_FAILURES, contains_tensor
+from fusewright.capture.graph import FAKE_FAILURES, contains_tensor, is_custom_operator
 from fusewright.capture.guards import GuardKind
 from fusewright.capture.handlers.registry import DECLINED, meaning_of
 from fusewright.capture.interpreter.handler_calls import call_handler
@@ -24,7 +24,7 @@ from fusewright.capture.memory import (
     shown_bytes,
 )
 from fusewright.capture.sources import AttributeSource, ConstantSource
-from fusewright.capture.values.base import MISSING, Machine, NotConstant, Value
+from fusewright.capture.values.base import MISSING, Machine, NotConstant, TracedError, Value
 from fusewright.capture.values.classes import ClassValue
 from fusewright.capture.values.constant import NONE, NUMPY_SCALARS, ConstantValue
 from fusewright.capture.values.functions import BuiltinValue, function_name
@@ -119,7 +119,11 @@ def call_graph(
         _guard_leaves(machine)
         why = "it raises an error, and the program looks at its text"
         refusal = functools.partial(cannot_run, machine, function, why)
-        machine.raise_error(type(error), UnknownValue(str, refusal, str(error)))
+        try:
+            machine.raise_error(type(error), UnknownValue(str, refusal, str(error)))
+        except TracedError as raised:
+            raised.operator = _called_name(function) if is_custom_operator(function) else ""
+            raise
     _look_at_history(machine, function, result)
     _look_for_copy(machine, function, [*fake_arguments, *fake_keywords.values()], result)
     of_data = isinstance(result, torch.SymInt) and is_of_data(result)

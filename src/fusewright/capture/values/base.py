@@ -186,6 +186,8 @@ class TracedError(Exception):
 
     def __init__(self, value: Value) -> None:
         self.value = value
+        self.operator = ""
+        """The operator of somebody's own whose fake implementation raised it; else empty."""
         super().__init__(value)
 
     def is_caught_as(self, kinds: type[BaseException] | types.UnionType) -> bool:

@@ -13,6 +13,7 @@ import types
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, cast
 
+from fusewright import torch_compat
 from fusewright.capture.guards import GuardKind
 from fusewright.capture.sources import (
     AttributeSource,
@@ -427,6 +428,8 @@ class BuiltinValue(Value):
 
 def function_name(function: Any) -> str:
     """A readable name of any callable, with its module."""
+    if isinstance(function, torch_compat.OPERATOR_TYPES):
+        return f"torch.ops.{function}"
     name = (
         getattr(function, "__qualname__", None)
         or getattr(function, "__name__", None)
