@@ -340,7 +340,10 @@ class Compiler:
         if error.location is None:
             error = error.at(about.place.with_text())
         if self.settings.refuses:
-            raise error from error.__cause__
+            cause = error.__cause__
+            # Where capture was says nothing to the user, nor does what the message says already.
+            said = isinstance(cause, FusewrightError)
+            raise error.with_traceback(None) from (None if said else cause)
         self._report.runs_eagerly(about, error.what, error.location)
         return self._as_it_is(frame, guards)
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import difflib
 import linecache
+import os
 from collections.abc import Iterable, Sequence
 from types import CodeType
 from typing import Final
 
 from fusewright.records import record
+
+_PACKAGE: Final = os.path.join(os.path.dirname(__file__), "")
 
 
 @record
@@ -76,8 +79,19 @@ class Unsupported(FusewrightError):
         self.calls = tuple(calls)
         """The calls being traced, from the captured function to the one that cannot be captured."""
         where = f"{location}\n  " if location else ""
+        caller = self.caller
+        calling = f"called from {caller}\n  " if caller else ""
         advice = f"\n  {remedy}" if remedy else ""
-        super().__init__(f"{where}{what}{advice}")
+        super().__init__(f"{where}{calling}{what}{advice}")
+
+    @property
+    def caller(self) -> Location | None:
+        """The outermost line of the program that led to `location`; None where it is that one."""
+        places = (call.location for call in self.calls)
+        first = next((place for place in places if not place.file.startswith(_PACKAGE)), None)
+        at = self.location
+        is_same = first is None or at is None or (first.file, first.line) == (at.file, at.line)
+        return None if is_same else first
 
     def at(self, location: Location) -> Unsupported:
         """A copy that names another place."""
@@ -104,8 +118,9 @@ class BackendCompilerFailed(FusewrightError):
         self.location = location
         self.detail = detail
         where = f" at {location}" if location else ""
+        which = "" if stage == "backend" else f" in stage {stage}"  # one that tells of no stages
         super().__init__(
-            f"backend {backend!r} failed in stage {stage}{where}\n  {detail}\n"
+            f"backend {backend!r} failed{which}{where}\n  {detail}\n"
             "  backend='eager' runs the captured program without it"
         )
 

@@ -248,7 +248,8 @@ class BackendFailed(Event):
 
     def __str__(self) -> str:
         at = self.location or self.title
-        return f"backend {self.backend!r} failed in stage {self.stage} at {at}\n  {self.message}"
+        which = "" if self.stage == "backend" else f" in stage {self.stage}"
+        return f"backend {self.backend!r} failed{which} at {at}\n  {self.message}"
 
 
 class EventLog:

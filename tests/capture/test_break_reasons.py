@@ -25,6 +25,7 @@ SOURCE = Path(fusewright.__file__).parent
 X = torch.arange(6.0).reshape(2, 3) - 1
 
 
+@pytest.mark.golden
 @pytest.mark.parametrize("name", REASONS)
 def test_a_program_provokes_it(name: str, tmp_path: Path, bless: bool) -> None:
     case = CASES[name]

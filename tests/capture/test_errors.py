@@ -7,6 +7,7 @@ import subprocess
 import sys
 import traceback
 import warnings
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -53,6 +54,25 @@ def test_unsupported_names_the_line(function: Any, reason: str) -> None:
     first = function.__code__.co_firstlineno
     assert first < raised.value.location.line < first + 5
     assert raised.value.remedy
+
+
+def calls_branches(x: Any) -> Any:
+    return branches(x * 2)
+
+
+def test_unsupported_names_the_line_that_called() -> None:
+    with pytest.raises(Unsupported) as raised:
+        api.compile(calls_branches, backend="eager", fullgraph=True)(X)
+    _, calling, *_ = str(raised.value).splitlines()
+    line = calls_branches.__code__.co_firstlineno + 1
+    assert calling == f"  called from {__file__}:{line}  return branches(x * 2)"
+    frames = traceback.extract_tb(raised.value.__traceback__)
+    assert not any("capture" in Path(frame.filename).parts[-3:-1] for frame in frames[1:])
+
+
+def test_explain_names_the_line_that_called_where_the_called_one_has_the_larger_graph() -> None:
+    text = str(api.explain(calls_branches, backend="eager")(X))
+    assert "called from" in text and "  return branches(x * 2)\n" in text
 
 
 def test_graph_breaks_are_not_warned_about() -> None:

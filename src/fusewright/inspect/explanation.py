@@ -33,7 +33,7 @@ from fusewright.events import (
 from fusewright.inspect.choices import ChoiceReport, choice_reports
 from fusewright.inspect.tuning import TuningReport, tuning_report
 from fusewright.ir.lines import CallUserTriton, EnsureLayout
-from fusewright.records import field, record
+from fusewright.records import field, record, replace
 from fusewright.runtime.layouts import layout_copies
 
 if TYPE_CHECKING:  # Importing it takes the whole IR along.
@@ -314,6 +314,7 @@ class Explanation:
             *(_recompile_lines(n, recompile) for n, recompile in enumerate(self.recompiles, 1)),
             *([shorten_paths(str(event))] for event in events),
             self._guard_lines(),
+            self._plan_lines(),
             self._time_lines(),
             [str(times) for times in self.call_times],
             [str(self.tuning)] if self.tuning is not None else [],
@@ -338,15 +339,28 @@ class Explanation:
         rows = _columns([_graph_row(number, graph) for number, graph in enumerate(self.graphs, 1)])
         lines = []
         for row, graph in zip(rows, self.graphs, strict=True):
-            lines += [row, *_subprogram_lines(graph.subprograms), *_kept_lines(graph.kept)]
+            lines += [row, *_subprogram_lines(graph.subprograms)]
             lines += [
                 f"  copied {_count(count, 'time')}, since it lay otherwise: the result of {whose}"
                 for whose, count in graph.layout_copies.items()
             ]
             if graph.backward is not None:
                 lines += [f"  {graph.backward}", *_subprogram_lines(graph.backward.subprograms)]
-                lines += _kept_lines(graph.backward.kept)
         return lines
+
+    def _plan_lines(self) -> list[str]:
+        """What is told of plans on disk, each text once, with the graphs that it is told of."""
+        told: dict[str, list[str]] = {}
+        for number, graph in enumerate(self.graphs, 1):
+            told.setdefault(graph.kept, []).append(f"graph {number}")
+            if graph.backward is not None:
+                told.setdefault(graph.backward.kept, []).append(f"backward {number}")
+        is_of_all = len(told) == 1
+        told.pop("", None)
+        return [
+            f"plan on disk: {text}" + ("" if is_of_all else f"   ({', '.join(names)})")
+            for text, names in told.items()
+        ]
 
     def _guard_lines(self) -> list[str]:
         guards = self.guards
@@ -549,15 +563,19 @@ def _group(check: Check) -> str:
 
 def merged_breaks(breaks: Sequence[GraphBreak]) -> list[tuple[GraphBreak, int]]:
     """The break of each place and reason that ends the largest graph, with how often it was met:
-    a break in an inlined call is met again where the called function is compiled by itself.
+    a break in an inlined call is met again where the called function is compiled by itself. Its
+    stack is the longest of them, which begins where the user called.
     """
     groups: dict[tuple[Location | None, str], list[GraphBreak]] = {}
     for graph_break in breaks:
         groups.setdefault((graph_break.location, graph_break.what), []).append(graph_break)
-    return [
-        (max(group, key=lambda graph_break: graph_break.operators_before), len(group))
-        for group in groups.values()
-    ]
+    return [_merged(group) for group in groups.values()]
+
+
+def _merged(group: Sequence[GraphBreak]) -> tuple[GraphBreak, int]:
+    largest = max(group, key=lambda graph_break: graph_break.operators_before)
+    stack = max((graph_break.stack for graph_break in group), key=lambda stack: stack.count("\n"))
+    return replace(largest, stack=stack), len(group)
 
 
 def _graph_row(number: int, graph: GraphReport) -> tuple[str, ...]:
@@ -580,10 +598,6 @@ def _subprogram_lines(programs: Sequence[ProgramReport]) -> list[str]:
         f"  program {number} of a condition or loop: {program}"
         for number, program in enumerate(programs, 1)
     ]
-
-
-def _kept_lines(kept: str) -> list[str]:
-    return [f"  plan on disk: {kept}"] if kept else []
 
 
 def _break_lines(number: int, graph_break: GraphBreak, times: int) -> list[str]:
