@@ -2,15 +2,16 @@
 
     python -m tests.operators.beside_torch_compile COLUMN RESULTS [--device cuda] [--samples N]
         [--dtypes float32,bfloat16] [--part K/N] [NAME ...]
-    python -m tests.operators.beside_torch_compile table RESULTS RESULTS
+    python -m tests.operators.beside_torch_compile table RESULTS [RESULTS]
 
 A column is `fusewright` or `torch.compile`. Each sample is compiled as one graph that may not
 break (fusewright's strictly: no fall-back), called under `no_grad`, and again for the gradients of
 its floating arguments; both columns are judged alike: values and types as eager's, or nearer to the
 results in double precision. RESULTS keeps a JSON line for each operator and type; those that have
 one are left out, so that a run that was stopped goes on. `table` counts what two such files have in
-common. A line is `right`, `wrong` (other values), `raises` or `refused`, with the first reason;
-operators without a sample that gives the same in every eager call are left out.
+common; the second is by default torch.compile's of torch 2.11 on an H200, which stands here by the
+date of that run. A line is `right`, `wrong` (other values), `raises` or `refused`, with the first
+reason; operators without a sample that gives the same in every eager call are left out.
 
 A process whose GPU is lost to a fault ends with status 3, after it has written that line: begin
 again, and the rest follows.
@@ -48,6 +49,9 @@ from tests.operators.samples import (
     tolerance,
 )
 from tests.operators.walk import operators
+
+PEERS = "torch_compile_cuda_*.jsonl"
+"""Files of torch.compile's results, beside this one, by date."""
 
 LOST_GPU = 3
 """The exit status of a process that can launch nothing more."""
@@ -195,7 +199,7 @@ def table(ours: Path, theirs: Path) -> None:
             print(*key, one[key]["status"], one[key]["reason"][:300])
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("column", choices=[*COLUMNS, "table"])
@@ -205,14 +209,15 @@ def main() -> None:
     parser.add_argument("--dtypes", default="float32,bfloat16")
     parser.add_argument("--part", default="1/1", metavar="K/N")
     parser.add_argument("--device", default="cpu")
-    options = parser.parse_intermixed_args()
-    warnings.simplefilter("ignore")
+    options = parser.parse_intermixed_args(arguments)
     if options.column == "table":
-        table(options.results, Path(options.names[0]))
+        newest = max(Path(__file__).parent.glob(PEERS))
+        table(options.results, Path(options.names[0]) if options.names else newest)
     else:
         run(options.column, options.results, options)
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
     main()
