@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from typing import Any, Final, NamedTuple
 
@@ -71,6 +72,10 @@ MODES: Final[dict[str, dict[str, Any]]] = {
     "max-autotune-no-cudagraphs": {"tune": True},
 }
 """By name of a mode, as torch.compile has them: the options that it stands for."""
+
+
+KEYWORDS: Final = ("fullgraph", "dynamic", "backend", "mode", "disable", "dynamic_shapes")
+"""Keywords of `compile` that somebody may look for among its options."""
 
 
 class OfData(NamedTuple):
@@ -233,28 +238,50 @@ class Options:
         """
         mode = mode or "default"
         if mode not in MODES:
-            modes = ", ".join(map(repr, MODES))
-            raise ValueError(f"mode {mode!r} is not known to fusewright; it has {modes}")
+            raise ValueError(f"mode {mode!r} is not known; {did_you_mean(mode, MODES)}")
         options = {**MODES[mode], **(options or {})}
         defaults = {field.name: field.default for field in fields(cls)}
-        for name, variable in ENVIRONMENT.items():
-            text = os.environ.get(variable)
-            if text and not isinstance(defaults[name], bool):
-                options.setdefault(name, text)
-            elif text in ("0", "1"):
-                options.setdefault(name, text == "1")
         for name, value in options.items():
             if name not in defaults:
-                raise TypeError(f"unknown option {name!r}; {did_you_mean(str(name), defaults)}")
+                raise TypeError(f"unknown option {name!r}; {_hint(str(name), defaults)}")
             wanted = type(defaults[name])
             if type(value) is not wanted and (wanted, type(value)) != (float, int):
                 raise TypeError(
                     f"option {name!r} takes a value of {wanted.__name__}, not {value!r}"
                 )
-            words, allows = ALLOWED.get(name, ("", None))
-            if allows is not None and not allows(value):
-                raise ValueError(f"option {name!r} has to be {words}, not {value!r}")
-        return cls(**options)
+            _check_value(name, value, f"option {name!r}")
+        chosen = {
+            name: _read(name, variable, isinstance(defaults[name], bool))
+            for name, variable in ENVIRONMENT.items()
+            if name not in options and os.environ.get(variable)
+        }
+        return cls(**chosen, **options)
+
+
+def _check_value(name: str, value: object, whose: str) -> None:
+    """Raise ValueError, which begins with `whose`, for a value that the option may not have."""
+    words, allows = ALLOWED.get(name, ("", None))
+    if allows is not None and not allows(value):
+        raise ValueError(f"{whose} has to be {words}, not {value!r}")
+
+
+def _read(name: str, variable: str, is_flag: bool) -> str | bool:
+    """The value of an option that a variable of the environment gives. Raises: ValueError."""
+    text = os.environ[variable]
+    if not is_flag:
+        _check_value(name, text, variable)
+        return text
+    if text not in ("0", "1"):
+        raise ValueError(f"{variable} has to be 0 or 1, not {text!r}")
+    return text == "1"
+
+
+def _hint(name: str, options: Iterable[str]) -> str:
+    """The end of a message about an option that is not known: that it is a keyword, or the nearest
+    options.
+    """
+    near = difflib.get_close_matches(name, KEYWORDS, n=1, cutoff=0.75)
+    return f"{near[0]!r} is a keyword of compile" if near else did_you_mean(name, options)
 
 
 def front_end_options(options: dict[str, Any] | None) -> Options:

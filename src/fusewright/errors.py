@@ -246,7 +246,10 @@ class UnknownBackend(FusewrightError, ValueError):
 
     def __init__(self, name: str, backends: Iterable[str]) -> None:
         self.name = name
-        super().__init__(f"backend {name!r} is not known; {did_you_mean(name, backends)}")
+        is_torchs = name == "inductor"
+        hint = "that is torch.compile's own; here it is 'fusewright', or no `backend` at all. "
+        near = did_you_mean(name, backends)
+        super().__init__(f"backend {name!r} is not known; {hint if is_torchs else ''}{near}")
 
 
 class MalformedProgram(FusewrightError):

@@ -79,6 +79,8 @@ def test_a_wrong_name_names_the_nearest() -> None:
     with pytest.raises(UnknownBackend, match=r"'aot_egaer' .*did you mean 'aot_eager'") as raised:
         fusewright.compile(softmax_of_relu, backend="aot_egaer")
     assert isinstance(raised.value, ValueError)
+    with pytest.raises(UnknownBackend, match=r"torch.compile's own; here it is 'fusewright'"):
+        fusewright.compile(softmax_of_relu, backend="inductor")
     with pytest.raises(TypeError, match="a name or a callable, not 3"):
         fusewright.compile(softmax_of_relu, backend=3)  # type: ignore[arg-type]
 
@@ -101,8 +103,10 @@ def test_options_go_to_who_takes_them() -> None:
         fusewright.compile(softmax_of_relu, options={"strickt": True})
     with pytest.raises(TypeError, match="option 'strict' takes a value of bool, not 1"):
         fusewright.compile(softmax_of_relu, options={"strict": 1})
-    with pytest.raises(ValueError, match="mode 'quick'"):
-        fusewright.compile(softmax_of_relu, mode="quick")
+    with pytest.raises(TypeError, match=r"'fullgrph'; 'fullgraph' is a keyword of compile"):
+        fusewright.compile(softmax_of_relu, options={"fullgrph": True})
+    with pytest.raises(ValueError, match=r"mode 'max-autotun' .*did you mean 'max-autotune'"):
+        fusewright.compile(softmax_of_relu, mode="max-autotun")
 
 
 @pytest.mark.parametrize(
@@ -117,6 +121,21 @@ def test_options_go_to_who_takes_them() -> None:
 def test_options_out_of_range_are_told_before_the_first_call(options: Any, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         fusewright.compile(softmax_of_relu, options=options)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "words"),
+    [
+        ("FUSEWRIGHT_STRICT", "true", "0 or 1, not 'true'"),
+        ("FUSEWRIGHT_DEBUG_PRINTER", "yes", "one of off, save, .*, not 'yes'"),
+    ],
+)
+def test_values_of_variables_are_told_by_the_variable(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str, words: str
+) -> None:
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(ValueError, match=f"^{variable} has to be {words}"):
+        fusewright.compile(softmax_of_relu)
 
 
 def test_every_kernel_target_may_be_chosen() -> None:
