@@ -6,6 +6,7 @@ import logging
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -43,6 +44,20 @@ def test_silence_is_the_default() -> None:
 def test_a_wrong_name_is_told_with_the_nearest() -> None:
     with pytest.warns(RuntimeWarning, match="'kernel' is not known; did you mean 'kernels'"):
         logs.print_channels("kernel")
+
+
+def test_a_wrong_name_is_told_at_the_line_that_imports_or_compiles(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text("import fusewright\n\ncompiled = fusewright.compile(lambda x: x)\n")
+    environment = {
+        **os.environ,
+        "FUSEWRIGHT_LOG": "kernel",
+        "PYTHONPATH": os.pathsep.join(sys.path),
+    }
+    done = subprocess.run(
+        [sys.executable, program], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stderr.startswith(f"{program}:3: RuntimeWarning: ")
 
 
 def test_texts_are_made_only_where_somebody_listens(caplog: pytest.LogCaptureFixture) -> None:

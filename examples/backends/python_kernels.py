@@ -20,6 +20,7 @@ OPERATIONS = {
     "neg": "-{}",
     "reciprocal": "1.0 / {}",
     "fma": "{} * {} + {}",
+    "maximum": "max({}, {})",
     "exp": "exp({})",
 }
 REDUCTIONS = {"sum": "{} + {}", "max": "max({}, {})"}

@@ -17,6 +17,7 @@ from typing import Any, Final, Literal, cast
 import torch
 
 from fusewright import torch_compat
+from fusewright.backends.registry import is_own_backend
 from fusewright.capture import Capture, NotCaptured, capture_call
 from fusewright.capture.breaks import BreakTable
 from fusewright.capture.directives import (
@@ -257,7 +258,9 @@ class Compiler:
         graph = capture.graph_module.graph
         operators = operator_counts(graph)
         self._report.capture_finished(about, graph, captured - start, sum(operators.values()))
-        node_count = len(graph.nodes)  # before the backend, which may change it
+        # Before the backend, which may change it.
+        node_count = len(graph.nodes)
+        result_count = len(cast(Sequence[Any], graph.output_node().args[0]))
         try:
             compiled = None if capture.is_empty else self._run_backend(capture, about)
         except FusewrightError:  # It may be that the backend takes no symbolic sizes.
@@ -268,7 +271,7 @@ class Compiler:
         all_guards = capture.all_guards()
         failed = self._report.telling_failure(about, capture.may_return)
         try:
-            function = capture.finish(compiled, failed)
+            function = capture.finish(self._called(compiled, result_count), failed)
         except Unsupported as error:
             return self._uncaptured(frame, about, all_guards, error)
         guards = build_guards(all_guards, frame.code)
@@ -332,6 +335,33 @@ class Compiler:
             raised = self._report.backend_failure(about, error)
             raise raised from (error.__cause__ if raised is error else error)
         return compiled
+
+    def _called(
+        self, compiled: Callable[..., Any] | None, result_count: int
+    ) -> Callable[..., Any] | None:
+        """What generated code calls: where somebody else's backend made it, with a check of what it
+        returns, since a tensor in a tuple's place would be taken apart by its rows.
+        """
+        if compiled is None or is_own_backend(self.settings.backend):
+            return compiled
+        name = self.settings.backend_name
+
+        def checked(*inputs: Any) -> Any:
+            results = compiled(*inputs)
+            if not isinstance(results, tuple | list):
+                kind = type(results).__name__
+                raise TypeError(
+                    f"what backend {name!r} made returned a {kind}; it has to return a tuple or "
+                    f"list of the graph's {result_count} results"
+                )
+            if len(results) != result_count:
+                raise TypeError(
+                    f"what backend {name!r} made returned {len(results)} results; the graph has "
+                    f"{result_count}"
+                )
+            return results
+
+        return checked
 
     def _uncaptured(
         self, frame: Frame, about: Subject, guards: Sequence[Guard], error: Unsupported

@@ -250,7 +250,7 @@ class Options:
                     f"option {name!r} takes a value of {wanted.__name__}, not {value!r}"
                 )
             _check_value(name, value, f"option {name!r}")
-        chosen = {
+        chosen: dict[str, Any] = {
             name: _read(name, variable, isinstance(defaults[name], bool))
             for name, variable in ENVIRONMENT.items()
             if name not in options and os.environ.get(variable)

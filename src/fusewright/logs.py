@@ -5,6 +5,7 @@ Python's `logging` has it all under `fusewright`; this switches single loggers o
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import sys
@@ -31,7 +32,10 @@ CHANNELS: Final = {
 }
 """Names in `FUSEWRIGHT_LOG`, and what each prints."""
 
-_PACKAGE: Final = os.path.join(os.path.dirname(__file__), "")
+_IMPORTING: Final = "<frozen importlib"
+
+_INTERNAL: Final = (os.path.join(os.path.dirname(__file__), ""), _IMPORTING, importlib.__file__)
+"""How the names of files begin that are not the user's program."""
 
 _LOGGERS: Final = {"breaks": "graph_breaks"}
 """Channels whose logger is named otherwise."""
@@ -70,8 +74,10 @@ def log_text(channel: str, text: Callable[[], str]) -> None:
 def warn(text: str) -> None:
     """Warn the user, at the line of the program that led here."""
     level, frame = 2, sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
-        level, frame = level + 1, frame.f_back
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_INTERNAL):
+        # `warnings` counts no frames of Python's import system.
+        level += not frame.f_code.co_filename.startswith(_IMPORTING)
+        frame = frame.f_back
     warnings.warn(f"fusewright: {text}", RuntimeWarning, stacklevel=level)
 
 

@@ -17,7 +17,7 @@ import torch
 import fusewright
 from fusewright.backends import registry
 from fusewright.config import KERNEL_TARGETS
-from fusewright.errors import UnknownBackend
+from fusewright.errors import GraphFailed, UnknownBackend
 from fusewright.runtime.llvm_engine import NAMED_TARGETS
 
 X = torch.arange(6.0).reshape(2, 3)
@@ -238,3 +238,25 @@ def test_a_backend_of_another_package(tmp_path: Path) -> None:
         [sys.executable, "-c", PROGRAM], env=environment, check=True, capture_output=True, text=True
     )
     assert done.stdout.splitlines() == ["listed", "imported", "2 calls on [(2, 3)]"]
+
+
+@pytest.mark.parametrize(
+    ("results", "words"),
+    [
+        (lambda x: x, "returned a Tensor; it has to return a tuple"),  # of one row, as the results
+        (lambda x: (x, x), "returned 2 results; the graph has 1"),
+        (lambda x: None, "returned a NoneType"),
+    ],
+)
+def test_what_a_backend_made_has_to_return_a_tuple(
+    results: Callable[[torch.Tensor], Any], words: str
+) -> None:
+    def wrong(graph_module: Any, example_inputs: Any) -> Callable[..., Any]:
+        return results
+
+    x = torch.ones(1, 3)
+    with pytest.raises(GraphFailed, match=f"what backend 'wrong' made {words}"):
+        fusewright.compile(softmax_of_relu, backend=wrong, fullgraph=True)(x)
+    with pytest.warns(RuntimeWarning, match=words):
+        found = fusewright.compile(softmax_of_relu, backend=wrong)(x)
+    assert torch.equal(found, softmax_of_relu(x))

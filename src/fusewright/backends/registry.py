@@ -219,6 +219,12 @@ def configured_backend(
     return functools.partial(function, **keywords) if keywords else function
 
 
+def is_own_backend(backend: Backend) -> bool:
+    """Whether a backend comes with fusewright; it may be bound to options."""
+    function = backend.func if isinstance(backend, functools.partial) else backend
+    return (getattr(function, "__module__", None) or "").startswith("fusewright.")
+
+
 def backend_name(backend: str | Backend) -> str:
     """The name of a backend in messages."""
     return backend if isinstance(backend, str) else getattr(backend, "__name__", repr(backend))
