@@ -119,6 +119,23 @@ def test_a_step_of_training_for_many_sizes() -> None:
     assert len(fusewright.api.compilations(compiled)) == 1
 
 
+@pytest.mark.parametrize("target", ["native", "python", "fx"])
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x, n: (x[n:] * torch.ones(1, 3), x + 1, n * 2),
+        lambda x, n: (x * 2, n, x.shape[0]) if x.shape[0] == n + 1 else x,
+        lambda x, n: (x * 2, n, x.shape[0]) if 2 * x.shape[0] == n + 5 else x,
+    ],
+)
+def test_sizes_that_a_number_is_seen_to_tell(program: Callable[..., Any], target: str) -> None:
+    """The graph takes the number, and has no symbol for it: it is one more than a size, say."""
+    compiled = fusewright.compile(program, dynamic=True, options={**STRICT, "target": target})
+    for rows, number in ((4, 3), (9, 8), (5, 5), (9, 13), (8, 4)):
+        x = torch.randn(rows, 3)
+        torch.testing.assert_close(compiled(x, number), program(x, number))
+
+
 def test_layouts_other_than_rows_first() -> None:
     compiled = fusewright.compile(
         lambda x: (x * 2, x.sum(-1), F.relu(x).flatten(1)), dynamic=True, options=STRICT

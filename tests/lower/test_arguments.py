@@ -53,11 +53,17 @@ def test_arguments_in_order_are_passed_on() -> None:
     both = order("s0 f3", A, symbolic_float(FACTS, REAL), torch.empty(2))
     assert both.around(call) is call
     assert order("f3 s0", A, symbolic_float(FACTS, REAL)).around(call) is not call
+    assert order("s0", A - 1, torch.empty(2)).around(call) is not call
 
 
 def test_numbers_and_sizes() -> None:
     x = torch.empty(5, 7)
     assert found("s1 s0", [A, FAKES.fake_input(x, (A, B), (B, 1))], [5, x]) == [7, 5, x]
+
+
+def test_numbers_that_expressions_tell() -> None:
+    x = torch.empty(2)
+    assert found("s0 s1", [A - 1, 2 * B + A, x], [4, 19, x]) == [5, 7, x]
 
 
 def test_sizes_that_expressions_tell() -> None:

@@ -32,6 +32,11 @@ class SymbolSource:
 
     rest: Index | None = None
 
+    @property
+    def is_argument(self) -> bool:
+        """Whether the number is an argument, as that stands."""
+        return self.dimension is None and self.factor is None
+
     def find(self, arguments: list[Any], symbols: Mapping[str, int]) -> int | float:
         """The number, given those of the symbols in `factor` and `rest`."""
         argument: Any = arguments[self.position]
@@ -62,9 +67,7 @@ class CallingOrder:
     def around(self, call: Call) -> Call:
         """`call` with the captured graph's arguments; itself where the orders agree."""
         symbols, numbers, tensors = self.symbols, self.numbers, self.tensors
-        positions = {
-            source.symbol: source.position for source in numbers if source.dimension is None
-        }
+        positions = {source.symbol: source.position for source in numbers if source.is_argument}
         if [*map(positions.get, symbols), *tensors] == list(range(self.arguments)):
             return call
 

@@ -200,12 +200,12 @@ class _NativeEmitter(LineEmitter):
         used = set(order.tensors)
         assert len(used) == len(order.tensors)
         for number in order.numbers:
-            if number.dimension is None:
+            if number.is_argument:
                 self._slots[number.symbol] = number.position
                 self.numbers.take_object(number.symbol, number.position)
                 used.add(number.position)
             else:
-                self.numbers.take_extent(number)
+                self.numbers.compute(number)
         for position in range(order.arguments):
             if position not in used:
                 self._release(position)
@@ -458,7 +458,7 @@ class _NativeEmitter(LineEmitter):
 
     def read_size(self, line: ReadSize) -> None:
         source = SymbolSource(line.name, self._slots[line.buffer], line.dimension)
-        self.numbers.take_extent(source)
+        self.numbers.compute(source)
 
     def read_item(self, line: ReadItem) -> None:
         result = self._call_function("torch.Tensor.item", (line.source,), (), True)

@@ -28,12 +28,14 @@ class Numbers:
         """The number of a symbol is the object in a slot."""
         self._objects[symbol] = slot
 
-    def take_extent(self, source: SymbolSource) -> None:
-        """The number of a symbol is what a size or stride of an argument gives."""
-        assert source.dimension is not None
-        kind = "read stride" if source.is_stride else "read size"
+    def compute(self, source: SymbolSource) -> None:
+        """The number of a symbol is what an argument, or a size or stride of one, gives."""
         place = self._new(0)
-        self._write(kind, place, source.position, source.dimension)
+        if source.dimension is None:
+            self._write("read number", place, source.position)
+        else:
+            kind = "read stride" if source.is_stride else "read size"
+            self._write(kind, place, source.position, source.dimension)
         if source.factor is not None and source.rest is not None:
             place = self._combine("add", [place, self.place(-source.rest)])
             place = self._combine("//", [place, self.place(source.factor)])
