@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -375,3 +376,48 @@ def test_a_norm_is_computed_again_from_its_deviations(name: str) -> None:
     partition = min_cut_rematerialization_partition(joint_of(program, *inputs))
     assert partition.saved_bytes // inputs[0].nbytes == count
     check_gradients(program, partition, *inputs)
+
+
+def statistics_too(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    norm, mean, inverse = torch.native_group_norm(x.sin(), w, b, 8, 12, 6, 4, 1e-5)
+    return F.silu(norm) + (mean.detach() + inverse.detach()).sum()
+
+
+HALF_NORMS: dict[str, Any] = {
+    "layer norm": lambda x, w, b: F.gelu(F.layer_norm(x.sin(), (6,), w[:6], b[:6])),
+    "group norm": lambda x, w, b: F.silu(F.group_norm(x.sin(), 4, w, b)),
+    "without weights": lambda x, w, b: F.silu(F.group_norm(x.sin(), 4)) + (w + b).sum(),
+    "group norm, and its statistics": statistics_too,
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", HALF_NORMS)
+def test_a_norm_of_half_type_is_computed_again_from_float32_statistics(
+    name: str, dtype: torch.dtype
+) -> None:
+    """On a CPU eager's own are of half type. Gradients are no farther from exact than eager's."""
+    program = HALF_NORMS[name]
+    exact = leaf(8, 12, 6), leaf(12), leaf(12)
+    inputs = [value.detach().to(dtype).requires_grad_() for value in exact]
+    exact = [value.detach().double().requires_grad_() for value in inputs]
+    partition = min_cut_rematerialization_partition(joint_of(program, *inputs))
+    assert partition.saved_bytes < inputs[0].nbytes
+    sizes = {
+        tuple(node.meta["val"].shape): node.meta["val"].dtype
+        for node in partition.backward.graph.find_nodes(op="placeholder")
+    }
+    assert torch.float32 in sizes.values()
+    run = with_gradients(partition, interpreter(partition.forward), interpreter)
+    wanted = gradients(program(*exact), exact)
+    ours, usual = gradients(run(list(inputs)), inputs), gradients(program(*inputs), inputs)
+    for mine, eager, right in zip(ours, usual, wanted, strict=True):
+        assert distance(mine, right) <= 1.2 * distance(eager, right) + 1e-3
+
+
+def gradients(result: torch.Tensor, inputs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    return torch.autograd.grad(result.sum(), inputs)
+
+
+def distance(value: torch.Tensor, exact: torch.Tensor) -> float:
+    return float((value.double() - exact).norm() / exact.norm())

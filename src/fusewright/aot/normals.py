@@ -9,10 +9,18 @@ A gradient of an activation reads the norm behind which it stands, and that of t
 deviations from the mean, or `x`: two tensors of one size, where one tells both. Not where a library
 call reads the norm, which is in memory then, nor where its elements are compared, since they are
 rounded otherwise the second time.
+
+Some norms of half types give statistics of half types, though they compute in float32. From those
+the result would not be what it was; so the norm becomes one of `x` in float32, which gives them as
+they are:
+
+    norm, mean, inverse = group_norm(x, …)    ->    wide, mean, inverse = group_norm(x.float(), …)
+                                                    norm = wide.bfloat16()
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -28,7 +36,9 @@ from fusewright.aot.partition import (
     sought_values,
 )
 from fusewright.containers import mapped
+from fusewright.fake import FakeTensor
 from fusewright.fake_rules.geometry import same_sizes
+from fusewright.formulas.helpers import HALF_TYPES
 
 aten = torch.ops.aten
 
@@ -65,16 +75,41 @@ def _reads_again(norm: fx.Node, halves: Halves, sought: set[fx.Node]) -> bool:
     if not readers or in_memory or is_returned or saved_in_place_of(result) in sought:
         return False
     normal = _normal(mean, inverse, halves)
-    if normal is None or normal.meta["val"].dtype != mean.meta["val"].dtype:
-        return False  # The statistics are rounded to less than norms are computed in.
-    if norm.target is GROUP and not _is_row_major(result.meta["val"]):
+    if normal is None or (norm.target is GROUP and not _is_row_major(result.meta["val"])):
         return False
+    if mean.meta["val"].dtype != normal.meta["val"].dtype:
+        norm, result = _widened(norm, results, normal.meta["val"].dtype)
+        readers = [user for user in result.users if user in halves.backward]
     first = min(readers)
     _move_ahead(normal, first)
     again = _scaled(norm, result, normal, first)
     for reader in readers:
         reader.replace_input_with(result, again)
     return True
+
+
+def _widened(
+    norm: fx.Node, results: dict[Any, fx.Node], dtype: torch.dtype
+) -> tuple[fx.Node, fx.Node]:
+    """`norm` in the type that it computes in, and its result in the type that it had; where
+    backward computes in that type, it reads the statistics as they are.
+    """
+
+    def converted(value: Any, to: torch.dtype) -> Any:
+        if not isinstance(value, fx.Node) or not isinstance(value.meta["val"], torch.Tensor):
+            return value
+        return _call_before(norm, norm, aten._to_copy.default, value, dtype=to)
+
+    wide = _call_before(norm, norm, norm.target, *(converted(one, dtype) for one in norm.args))
+    rounded: dict[int, fx.Node] = {}
+    for place, narrow in results.items():
+        item = _call_before(narrow, norm, operator.getitem, wide, place)
+        rounded[place] = converted(item, narrow.meta["val"].dtype)
+        for user in list(narrow.users):
+            if place and _is_widening(user):
+                user.replace_all_uses_with(item)
+        narrow.replace_all_uses_with(rounded[place])
+    return wide, rounded[0]
 
 
 def _move_ahead(node: fx.Node, target: fx.Node) -> None:
@@ -119,11 +154,19 @@ def _normal(mean: fx.Node, inverse: fx.Node, halves: Halves) -> fx.Node | None:
 
 
 def _shown(node: fx.Node) -> Iterator[fx.Node]:
-    """A node, and its views."""
+    """A statistic, and its views, also in the type that is computed in."""
     yield node
     for user in node.users:
-        if view_source(user) is node:
+        if view_source(user) is node or _is_widening(user):
             yield from _shown(user)
+
+
+def _is_widening(node: fx.Node) -> bool:
+    """Whether a node is another of half type in the type that is computed in."""
+    if node.target is not aten._to_copy.default or node.kwargs.keys() != {"dtype"}:
+        return False
+    (source,) = node.all_input_nodes
+    return source.meta["val"].dtype in HALF_TYPES and node.meta["val"].dtype == torch.float32
 
 
 def _scaled(norm: fx.Node, result: fx.Node, normal: fx.Node, before: fx.Node) -> fx.Node:
@@ -133,15 +176,11 @@ def _scaled(norm: fx.Node, result: fx.Node, normal: fx.Node, before: fx.Node) ->
     fake = result.meta["val"]
 
     def call(target: Any, *args: Any, **kwargs: Any) -> fx.Node:
-        with before.graph.inserting_before(before):
-            node = before.graph.call_function(target, args, kwargs)
-        values = mapped(lambda one: one.meta["val"], args, fx.Node)
-        node.meta = {**result.meta, "val": fake.fake_mode.dispatch(target, values, kwargs)}
-        return node
+        return _call_before(result, before, target, *args, **kwargs)
 
     shape = normal.args[0].meta["val"].shape  # type: ignore[union-attr]
     value = normal
-    for place, operator in zip(
+    for place, operation in zip(
         _PLACES[norm.target], (aten.mul.Tensor, aten.add.Tensor), strict=True
     ):
         parameter = norm.args[place]
@@ -149,9 +188,23 @@ def _scaled(norm: fx.Node, result: fx.Node, normal: fx.Node, before: fx.Node) ->
             continue
         if norm.target is GROUP:
             parameter = call(aten.view.default, parameter, [1, shape[1], shape[2], 1])
-        value = call(operator, value, parameter)
+        value = call(operation, value, parameter)
     if not same_sizes(shape, fake.shape):
         value = call(aten.view.default, value, list(fake.shape))
     if value.meta["val"].dtype != fake.dtype:
         value = call(aten._to_copy.default, value, dtype=fake.dtype)
     return value
+
+
+def _call_before(like: fx.Node, before: fx.Node, target: Any, *args: Any, **kwargs: Any) -> fx.Node:
+    """A new call in front of a node, of a part of what `like` is."""
+    with before.graph.inserting_before(before):
+        node = before.graph.call_function(target, args, kwargs)
+    values = mapped(lambda one: one.meta["val"], args, fx.Node)
+    if target is operator.getitem:
+        value = target(*values)
+    else:
+        tensor = next(one for one in values if isinstance(one, FakeTensor))
+        value = tensor.fake_mode.dispatch(target, values, kwargs)
+    node.meta = {**like.meta, "val": value}
+    return node

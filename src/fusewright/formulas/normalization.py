@@ -40,7 +40,7 @@ def native_layer_norm_backward(
         return NotImplemented
     outer = x.dim() - len(normalized_shape)
     inner_dims, outer_dims = list(range(outer, x.dim())), list(range(outer))
-    g = widened(gradient)
+    g, mean, inverse = widened(gradient), widened(mean), widened(inverse)
     normal = aten.mul.Tensor(aten.sub.Tensor(widened(x), mean), inverse)
     dx = dw = db = None
     if mask[0]:

@@ -201,6 +201,11 @@ class Limits:
     cheap_cost: int = 4
     """A value of at most this cost may be computed again wherever it is read."""
 
+    operations_a_byte: int = 0
+    """The same, for each byte of an element, where that is more: so many operations take as long as
+    storing it and loading it again does longer than loading what it is made of.
+    """
+
     row_bytes: int = 1 << 17
     """A longer row is no local: it stays a buffer in memory."""
 

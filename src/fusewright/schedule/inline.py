@@ -269,7 +269,8 @@ def _too_expensive(nest: Nest, piece: Piece, use: Uses) -> str | None:
     ):
         return None
     limits = analysis.limits_of(nest.device)
-    if cost > limits.cheap_cost:
+    width = analysis.buffers[name].layout.dtype.bytes
+    if cost > max(limits.cheap_cost, width * limits.operations_a_byte):
         return "computing it again costs more than memory"
     points = analysis.points(map(extent, nest.outer))
     sizes = {load.buffer: load.dtype.bytes for load in piece.loads(analysis)}

@@ -68,6 +68,7 @@ LIMITS = Limits(
     stripes=512,
     shortest_chunk=2048,
     cheap_cost=32,
+    operations_a_byte=10,
     row_bytes=1 << 20,
     held_row=PERSISTENT_LIMIT,
     held_across=HELD_ACROSS,
