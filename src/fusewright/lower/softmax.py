@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from fusewright.ir.limits import HALF_TYPES
 from fusewright.lower.boxes import Box
 from fusewright.lower.builder import Call
 from fusewright.lower.reductions import finish
@@ -18,8 +19,9 @@ def softmax(call: Call, x: Box, dim: int, *options: Any, **keywords: Any) -> Any
     """exp(x - max) / sum; the safe kind gives zeros for a row that is -inf throughout.
 
     A row is divided once: each of its elements is multiplied by r = 1 / sum rounded, and by what
-    rounding took from r, (1 - sum * r) r, which together are right to twice the digits. A division
-    takes as long as half of an exponential; the sum is at least 1, so that nothing overflows.
+    rounding took from r, (1 - sum * r) r, which together are right to twice the digits; results of
+    half types have no use for it. A division takes as long as half of an exponential; the sum is at
+    least 1, so that nothing overflows.
     """
     gathered = dimensions(dim, x.rank)
     call.realise_unless_free(x)
@@ -41,12 +43,17 @@ def softmax(call: Call, x: Box, dim: int, *options: Any, **keywords: Any) -> Any
         rounded = call.read(scale, at)
         return (-call.read(total, at)).apply("fma", rounded, rounded.like(1)) * rounded
 
-    lost = call.lazy(total.size, dtype, lost_of_scale)
-    call.realise_unless_free(lost)
+    is_exact = call.result.dtype not in HALF_TYPES
+    lost = call.lazy(total.size, dtype, lost_of_scale) if is_exact else None
+    if lost is not None:
+        call.realise_unless_free(lost)
 
     def element(at: Any) -> Any:
-        exponential = call.read(exponentials, at)
-        share = exponential.apply("fma", call.read(scale, at), exponential * call.read(lost, at))
+        exponential, factor = call.read(exponentials, at), call.read(scale, at)
+        if lost is None:
+            share = exponential * factor
+        else:
+            share = exponential.apply("fma", factor, exponential * call.read(lost, at))
         if not safe:
             return share
         return call.read(greatest, at).apply("eq", -math.inf).where(share.like(0), share)

@@ -157,6 +157,16 @@ def shift_right(x, y):
     return x >> tl.where(inside, y, y * 0 + (bits - 1))
 
 
+@triton.jit
+def rounded_to_bfloat16(x):
+    """x of float32, rounded to bfloat16, in float32 again, whose upper half that is. Conversion of
+    a single number is one of a unit that has a quarter of an instruction a cycle, and two
+    instructions; of two numbers, of which the lower one is 0, it is one of the usual units.
+    """
+    text: tl.constexpr = "cvt.rn.bf16x2.f32 $0, $1, 0f00000000;"
+    return tl.inline_asm_elementwise(text, "=r,r", [x], tl.float32, is_pure=True, pack=1)
+
+
 # Approximations -----------------------------------------------------------------------------------
 # In float32, of what is then rounded to a half type: off by some units of float32, and 0 instead of
 # numbers below 2**-110.
@@ -174,6 +184,12 @@ def quick_reciprocal(x):
     """1 / x by one instruction; 0 where that is a subnormal number."""
     text: tl.constexpr = "rcp.approx.ftz.f32 $0, $1;"
     return tl.inline_asm_elementwise(text, "=r,r", [x], tl.float32, is_pure=True, pack=1)
+
+
+@triton.jit
+def approximate_exp(x):
+    """exp(x)."""
+    return quick_exp2(x * 1.4426950408889634)
 
 
 @triton.jit

@@ -77,19 +77,27 @@ def _keep_truth_values(splat: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+def _to_bfloat16(data: np.ndarray) -> np.ndarray:
+    """Numbers of float32, rounded to bfloat16."""
+    rounded = torch.from_numpy(np.ascontiguousarray(data)).to(torch.bfloat16)
+    return rounded.float().numpy().reshape(data.shape)
+
+
 INSTRUCTIONS = {
     "ex2.approx.ftz.f32 $0, $1;": np.exp2,
     "rcp.approx.ftz.f32 $0, $1;": np.reciprocal,
+    "cvt.rn.bf16x2.f32 $0, $1, 0f00000000;": _to_bfloat16,
 }
 """What instructions of PTX compute that kernels hold."""
 
 
 def _instruction(text: str, _: str, operands: Sequence[TensorHandle], *__: Any) -> Any:
-    """One instruction on each element; subnormal results are 0."""
+    """One instruction on each element; `ftz`: subnormal results are 0."""
     with np.errstate(all="ignore"):
         result = INSTRUCTIONS[text](operands[0].data)
-        flushed = np.where(np.abs(result) < np.finfo(np.float32).tiny, result * 0, result)
-    return _Results([TensorHandle(flushed.astype(np.float32), tl.float32)])
+        if "ftz" in text:
+            result = np.where(np.abs(result) < np.finfo(np.float32).tiny, result * 0, result)
+    return _Results([TensorHandle(result.astype(np.float32), tl.float32)])
 
 
 class _Results(list[TensorHandle]):

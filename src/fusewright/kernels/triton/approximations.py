@@ -7,10 +7,10 @@ e = sigmoid(z): f32                             e = sigmoid(z): f32
 
 A unit of bfloat16 is 65,536 units of float32, one of float16 8,192: a kernel that moves half types
 has time for some twenty instructions an element, of which CUDA's error function takes 28. Sums of
-what half types alone are made of are alike. It depends on nothing but the value itself whether it
-is approximate: kernels that compute the same value of a half type get the same number, also where
-one needs what is rounded for something else, which it computes exactly then. What is compared,
-decides a condition, or is stored as it is, is exact.
+what half types alone are made of, or their extremes, are alike. It depends on nothing but the value
+itself whether it is approximate: kernels that compute the same value of a half type get the same
+number, also where one needs what is rounded for something else, which it computes exactly then.
+What is compared, decides a condition, or is stored as it is, is exact.
 """
 
 from __future__ import annotations
@@ -23,28 +23,30 @@ from typing import Final
 from fusewright.ir.dtype import DType
 from fusewright.ir.group import Action, Gather, Reduce, action_roots
 from fusewright.ir.limits import HALF_TYPES
-from fusewright.ir.value import Apply, Cast, Constant, Masked, Value, children, postorder
+from fusewright.ir.value import Apply, Cast, Constant, Load, Masked, Value, children, postorder
 from fusewright.kernels.triton.axis_form import AxisStage
 from fusewright.records import replace
 
 SUMS: Final = ("sum", "welford")
 """Reductions whose operands may be approximate, where these are made of half types alone."""
 
+EXTREMES: Final = ("max", "min")
+"""Reductions that give one of their operands."""
+
 
 def approximate(stages: Iterable[AxisStage]) -> tuple[AxisStage, ...]:
     """The stages, with approximations in what is rounded to half types."""
     stages = tuple(stages)
-    roots = tuple(root for stage in stages for root in action_roots(*stage.actions))
-    values = _Approximated(roots)
+    values = _Approximated(stages)
     return tuple(
         AxisStage(stage.inner, tuple(map(values.action, stage.actions))) for stage in stages
     )
 
 
 class _Approximated:
-    """The values below some roots, each as it is computed for three kinds of readers."""
+    """The values of some stages, each as it is computed for three kinds of readers."""
 
-    def __init__(self, roots: tuple[Value, ...]) -> None:
+    def __init__(self, stages: tuple[AxisStage, ...]) -> None:
         self.exact: dict[int, Value] = {}
         """By the value's identity, approximate only below roundings within."""
 
@@ -56,7 +58,17 @@ class _Approximated:
 
         self.is_of_halves: dict[int, bool] = {}
         self.made: dict[tuple[object, ...], Value] = {}
-        for value in postorder(roots):
+        self.extremes: set[str] = set()
+        """Locals that are the greatest or least of what is made of half types: such numbers."""
+
+        for stage in stages:
+            self._add(stage)
+
+    def _add(self, stage: AxisStage) -> None:
+        """Learn the values of a stage, which comes after those before it."""
+        for value in postorder(action_roots(*stage.actions)):
+            if id(value) in self.exact:
+                continue
             self.is_of_halves[id(value)] = self._is_of_halves(value)
             is_rounded = isinstance(value, Cast) and value.dtype in HALF_TYPES
             exact = self._rebuilt(value, self.rounded if is_rounded else self.exact)
@@ -64,6 +76,10 @@ class _Approximated:
             if isinstance(value, Apply | Masked) and value.dtype is DType.F32:
                 self.summed[id(value)] = self._approximate(value, self.summed)
                 self.rounded[id(value)] = self._approximate(value, self.rounded)
+        for action in stage.actions:
+            is_extreme = isinstance(action, Reduce) and action.kind in EXTREMES
+            if is_extreme and self.is_of_halves[id(action.value)]:
+                self.extremes.update(action.targets)
 
     def action(self, action: Action) -> Action:
         """An action on what it is to compute with."""
@@ -75,6 +91,8 @@ class _Approximated:
         """Whether a value is made of those of half types alone, and of constants."""
         if isinstance(value, Constant) or value.dtype in HALF_TYPES:
             return True
+        if isinstance(value, Load):
+            return value.buffer in self.extremes
         if isinstance(value, Apply | Cast | Masked):
             return all(self.is_of_halves[id(operand)] for operand in children(value))
         return False
@@ -165,5 +183,6 @@ FORMS: Final[dict[str, Callable[[Apply], Value | None]]] = {
     "approximate_log_of_one_plus_small": lambda value: _argument(
         _argument(_argument(_argument(value, "log1p"), "exp"), "neg"), "abs"
     ),
+    "approximate_exp": lambda value: _argument(value, "exp"),
 }
 """By the name of an approximation, what it is of, where a value has its form; else None."""

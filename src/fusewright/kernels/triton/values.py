@@ -223,6 +223,9 @@ class Writer:
         """A value in another type; in a half type by way of f32, and of a float in an unsigned one
         by way of i64, which negative numbers wrap around, as eager has it.
         """
+        match argument:
+            case Cast(argument=wide, dtype=DType.BF16) if wide.dtype is DType.F32 is dtype:
+                return f"functions.rounded_to_bfloat16({self.operand(wide)})"
         operand = self.operand(argument)
         if dtype is DType.BOOL:
             return f"{operand} != 0"
