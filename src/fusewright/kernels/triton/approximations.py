@@ -77,8 +77,11 @@ class _Approximated:
                 self.summed[id(value)] = self._approximate(value, self.summed)
                 self.rounded[id(value)] = self._approximate(value, self.rounded)
         for action in stage.actions:
-            is_extreme = isinstance(action, Reduce) and action.kind in EXTREMES
-            if is_extreme and self.is_of_halves[id(action.value)]:
+            if (
+                isinstance(action, Reduce)
+                and action.kind in EXTREMES
+                and self.is_of_halves[id(action.value)]
+            ):
                 self.extremes.update(action.targets)
 
     def action(self, action: Action) -> Action:
