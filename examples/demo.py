@@ -132,7 +132,7 @@ def _stage_table(compilation: Any, record: Any) -> Table:
     made = {
         "capture": f"1 graph, {compilation.node_count} nodes, {compilation.input_count} inputs",
         "lower": f"{len(record.program.statements)} loop bodies and library calls",
-        "schedule": f"{len(record.launches)} kernel launches, "
+        "schedule": f"{record.launch_count} kernel launches, "
         f"{len(record.extern_calls)} library calls, peak {record.peak_bytes / 1e6:.1f} MB",
         "kernels": f"{len(record.kernels)} distinct",
         "guards": f"{len(compilation.guards.checks)} tests",
@@ -157,7 +157,7 @@ def _stage_table(compilation: Any, record: Any) -> Table:
 
 def _kernel_table(record: Any) -> Table:
     """Each distinct kernel, how often a call launches it, and what that moves."""
-    launches = Counter(launch.kernel for launch in record.launches)
+    launches = Counter(launch.kernel for launch in record.launches if not launch.shares_launch)
     read: Counter[str] = Counter()
     written: Counter[str] = Counter()
     for launch in record.launches:

@@ -248,7 +248,7 @@ def _lines(
     lines = batch_launches(lines, Batcher(), program.hints, program.released_inputs)
     kernels = with_batches(kernels, schedule, lines)
     lines, chains = chain_launches(lines, KernelChainer(kernels))
-    return _Ordered(schedule, with_chains(kernels, schedule, chains), lines, decisions)
+    return _Ordered(schedule, with_chains(kernels, chains), lines, decisions)
 
 
 class _Subprograms:

@@ -66,10 +66,10 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert result.output.startswith("torch.Size([64, 64])\n\nprogram.py  ")
     assert "in kernels and library calls of compiled code" in result.output
     # The product: as a kernel or as a library call, 2 * 64**3 operations.
-    (row,) = re.findall(r".*mm\S* program.py:7.*0.5243 MFLOP.*", result.output)[:1]
+    (row,) = re.findall(r".*mm\S* program.py:7.*524.3 kFLOP.*", result.output)[:1]
     assert " 3 " in row and "GFLOP/s" in row
-    assert re.search(r"aten.convolution\S* program.py:8 .* MFLOP", result.output)
-    assert re.search(r"cpu_\S+ program.py:\d.* 3 .* MB +\S+ GB/s", result.output)
+    assert re.search(r"aten.convolution\S* program.py:8 .* [kM]FLOP", result.output)
+    assert re.search(r"cpu_\S+ program.py:\d.* 3 .* [kM]B +\S+ [MG]B/s", result.output)
 
     program.write_text("import fusewright\n")
     result = CliRunner().invoke(app, ["profile", str(program)])
@@ -130,7 +130,7 @@ def test_the_table() -> None:
         (
             [cost("cpu_a_1", 0.9)],
             {"machine": replace(MACHINE, threads=1, cores=8)},
-            "1 threads run on 8 cores",
+            "1 thread runs on 8 cores",
         ),
     ],
 )  # fmt: skip

@@ -150,12 +150,12 @@ class Profile:
     def _row(self, cost: CostRow) -> str:
         moved = achieved = share = ""
         if cost.operations is not None:
-            moved = f"{cost.operations.count / 1e6:.4g} MFLOP"
-            achieved = f"{cost.operations_per_second / 1e9:.4g} GFLOP/s"
+            moved = f"{_in_thousands(cost.operations.count)}FLOP"
+            achieved = f"{_in_thousands(cost.operations_per_second)}FLOP/s"
             share = f"{self.machine.share_of_product(cost):.0%}"
         elif cost.bytes:
-            moved = f"{cost.bytes / 1e6:.4g} MB"
-            achieved = f"{cost.bytes_per_second / 1e9:.4g} GB/s"
+            moved = f"{_in_thousands(cost.bytes)}B"
+            achieved = f"{_in_thousands(cost.bytes_per_second)}B/s"
             share = f"{cost.bytes_per_second / self.machine.bytes_per_second:.0%}"
         return ROW.format(
             _shortened(cost.label.text),
@@ -325,7 +325,8 @@ def _copies(profile: Profile) -> Iterator[str]:
 def _threads(profile: Profile) -> Iterator[str]:
     machine = profile.machine
     if machine.threads < machine.cores and not torch.cuda.is_initialized():
-        yield f"{machine.threads} threads run on {machine.cores} cores: torch.set_num_threads"
+        run = "1 thread runs" if machine.threads == 1 else f"{machine.threads} threads run"
+        yield f"{run} on {machine.cores} cores: torch.set_num_threads"
 
 
 RULES: Final[tuple[Callable[[Profile], Iterator[str]], ...]] = (
@@ -338,6 +339,14 @@ RULES: Final[tuple[Callable[[Profile], Iterator[str]], ...]] = (
     _copies,
     _threads,
 )
+
+
+def _in_thousands(number: float) -> str:
+    """Four digits, and the prefix of a unit."""
+    for prefix, size in (("T", 1e12), ("G", 1e9), ("M", 1e6)):
+        if number >= size:
+            return f"{number / size:.4g} {prefix}"
+    return f"{number / 1e3:.4g} k"
 
 
 def _seconds(seconds: float) -> str:

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from fusewright.ir.canonical import canonical_group, hash_of
-from fusewright.ir.group import Group, Schedule
 from fusewright.ir.kernel import CpuFacts, Kernel, KernelArgument, Launch
 from fusewright.ir.program import Buffer
 from fusewright.kernels import KernelSet
@@ -34,22 +33,23 @@ class Joined(Protocol):
     def launch(self) -> Launch: ...
 
     @property
-    def written(self) -> frozenset[str]:
-        """The buffers that they wrote."""
-        ...
+    def parts(self) -> tuple[Launch, ...]: ...
 
 
-def with_chains(kernels: KernelSet, schedule: Schedule, chains: Iterable[Joined]) -> KernelSet:
+def with_chains(kernels: KernelSet, chains: Iterable[Joined]) -> KernelSet:
     """The kernels with those of chains, and as the launch of each group in a chain the chain's;
     without kernels that only groups in chains had.
     """
     launches = dict(kernels.launches)
     new: dict[str, Kernel] = {}
+    known = {kernel.name: kernel for kernel in kernels.definitions}
     for chain in chains:
         new[chain.kernel.name] = chain.kernel
-        for position in kernels.launches:
-            work = schedule.works[position]
-            if isinstance(work, Group) and work.writes[0].name in chain.written:
+        written = set().union(*(_written(known[part.kernel], part) for part in chain.parts))
+        for position, launch in kernels.launches.items():
+            if not isinstance(launch, Launch):
+                continue
+            if not written.isdisjoint(_written(known[launch.kernel], launch)):
                 launches[position] = chain.launch
     if not new:
         return kernels
@@ -58,6 +58,12 @@ def with_chains(kernels: KernelSet, schedule: Schedule, chains: Iterable[Joined]
     lost = before - after
     kept = (kernel for kernel in kernels.definitions if kernel.name not in lost)
     return replace(kernels, definitions=(*kept, *new.values()), launches=launches)
+
+
+def _written(kernel: Kernel, launch: Launch) -> set[str]:
+    """The buffers that a launch writes. Those that it reads may be called by what lies there."""
+    arguments = zip(kernel.arguments, launch.buffers, strict=True)
+    return {buffer for argument, buffer in arguments if argument.is_written}
 
 
 class KernelChainer:

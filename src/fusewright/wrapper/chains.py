@@ -91,8 +91,8 @@ class Chain:
 
     kernel: Kernel
     launch: Launch
-    written: frozenset[str]
-    """Buffers that they wrote."""
+    parts: tuple[Launch, ...]
+    """The launches that it stands for."""
 
 
 def chain_launches(lines: Sequence[Line], chainer: Chainer) -> tuple[tuple[Line, ...], list[Chain]]:
@@ -227,5 +227,5 @@ def _chain(
         own=frozenset(own),
         kernel=kernel,
         launch=launch,
-        written=frozenset(name for use in uses for name in use.launch.buffers),
+        parts=tuple(use.launch for use in uses),
     )

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 import fusewright
+from fusewright.ir.lines import CallKernel
 from fusewright.kernels.llvm import chains
 from tests.relative_error import relative_error
 
@@ -60,6 +61,28 @@ def test_what_lies_between(monkeypatch: pytest.MonkeyPatch, name: str, block: in
     result, kernels = compiled_kernels(program(between), *tensors)
     assert relative_error(result, exact) <= 1e-6
     assert kernels == count
+
+
+def test_what_makes_the_operands_keeps_its_own_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports name as many launches, of the same kernels, as the compiled code has."""
+    monkeypatch.setattr(chains, "BLOCK_BYTES", 1 << 10)
+    monkeypatch.setattr(chains, "LEAST_ROWS", 12)
+    monkeypatch.setattr(chains, "FEW_PIECES", 0)
+
+    def reads_products(left: Tensor, middle: Tensor, right: Tensor, square: Tensor) -> Tensor:
+        return (left @ square @ middle).softmax(-1) @ right
+
+    arguments = *operands(), torch.eye(16)
+    compiled = fusewright.compile(reads_products, options={"strict": True}, dynamic=False)
+    with torch.no_grad():
+        compiled(*arguments)
+    record = fusewright.compilations(compiled)[-1].record
+    assert record is not None
+    told = [launch.kernel for launch in record.launches if not launch.shares_launch]
+    made = [line.launch.kernel for line in record.lines if isinstance(line, CallKernel)]
+    assert len(made) == 2 and sum("_chain_" in kernel for kernel in made) == 1
+    assert told == made
+    assert {kernel.name for kernel in record.kernels} == set(made)
 
 
 def test_a_result_that_is_read_outside() -> None:
