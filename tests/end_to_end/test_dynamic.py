@@ -103,6 +103,23 @@ def test_gradients_for_many_sizes(function: Callable[..., Any]) -> None:
     assert len(fusewright.api.compilations(compiled)) == 1
 
 
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x, n, m: (x.select_scatter(x[0] + 1, 0, abs(n - m)), x[abs(n - m)] * 2),
+        lambda x, n, m: x[abs(n - m)].mul_(3) + 1,
+        lambda x, n, m: x[n - m : n + m].add_(1).sum() + x[m - n].mul_(2) + x[n - m :],
+    ],
+)
+def test_places_whose_sign_only_guards_tell(program: Callable[..., Any]) -> None:
+    compiled = fusewright.compile(program, dynamic=True, options=STRICT)
+    for n, m in ((3, 5), (4, 4), (5, 3), (4, 3), (3, 4), (5, 2)):
+        x = torch.randn(7, 3)
+        other = x.clone()
+        torch.testing.assert_close(compiled(x, n, m), program(other, n, m))
+        torch.testing.assert_close(x, other)
+
+
 def test_a_step_of_training_for_many_sizes() -> None:
     torch.manual_seed(2)
     model = nn.Sequential(nn.Linear(8, 16), nn.LayerNorm(16), nn.GELU(), nn.Linear(16, 4))

@@ -12,16 +12,15 @@ from typing import Any, Final
 import torch
 
 from fusewright.ir.dtype import DType
-from fusewright.ir.index import Index, IndexLike, as_index, product
+from fusewright.ir.index import Index, IndexLike, product
 from fusewright.ir.program import Layout, Scatter
-from fusewright.ir.proof import is_nonnegative
 from fusewright.lower.boxes import Box, Position, has_gaps
 from fusewright.lower.builder import Call
 from fusewright.lower.indexing import Picks, all_of, may_be_empty, moved, picked, within
 from fusewright.lower.rules import rule
 from fusewright.lower.runs import added_in_order
 from fusewright.lower.scalar import Scalar
-from fusewright.lower.views import clamp_start, dimension
+from fusewright.lower.views import clamp_start, dimension, from_end
 
 ATOMIC: Final = frozenset({DType.F32, DType.F64, DType.I32, DType.I64})
 """Types to which a GPU adds atomically."""
@@ -222,14 +221,14 @@ def select_scatter(call: Call, x: Box, source: Box, dim: int, index: IndexLike) 
     if not call.result.is_injective:
         return NotImplemented
     along = dimension(dim, x.rank)
-    index = as_index(index)
-    if not is_nonnegative(index):
-        index = index + x.size[along]
+    chosen = from_end(index, x.size[along])
+    if chosen is None:
+        return NotImplemented
     if _is_written_to(call, x):
-        return _stored(call, x, source, lambda at: (*at[:along], index, *at[along:]))
+        return _stored(call, x, source, lambda at: (*at[:along], chosen, *at[along:]))
 
     def element(at: Position) -> Scalar:
-        inside = call.index(at[along]).apply("eq", call.index(index))
+        inside = call.index(at[along]).apply("eq", call.index(chosen))
         new = call.read(source, (*at[:along], *at[along + 1 :]), x.dtype.compute)
         return inside.where(new.masked(inside, 0), call.read(x, at))
 
