@@ -33,6 +33,7 @@ from fusewright.records import record, replace
 from fusewright.schedule.fusion import PIECES_LIMIT, Graph, fuse
 from fusewright.schedule.nest import Nest, Piece
 from fusewright.schedule.simplify import simplify
+from fusewright.schedule.stripes import join_columns_again
 
 MOST_PARTS: Final = 4
 """Parts of a loop: a point holds what it computes of each in registers."""
@@ -74,6 +75,8 @@ def parts_at_once(graph: Graph) -> None:
             graph.steps[number] = simplify(apart(nest, cut))
             changed.append(number)
     fuse(graph, changed)
+    for number in changed:
+        join_columns_again(graph, number)
     for number in changed:
         nest = graph.nest(number)
         if nest is not None:

@@ -100,7 +100,7 @@ def _ordered(nest: Nest, accesses: Accesses) -> tuple[Loops, dict[Loops, Loops]]
     lists = {piece.inner: _without_units(piece.inner) for piece in nest.pieces}
     if len(outer) < 2 and all(len(loops) < 2 for loops in lists.values()):
         return outer, lists
-    if not any(piece.kind == "scatter" for piece in nest.pieces):
+    if not any(piece.kind in ("scatter", "gather") for piece in nest.pieces):
         outer = _best_order(outer, accesses, nest.analysis)
     # Pieces with the same inner loops walk them in the same order, so that they can share a stage.
     fixed = {p.inner for p in nest.pieces if p.kind in ORDERED_KINDS}
@@ -187,7 +187,7 @@ def _chains(lists: Mapping[Loops, None], indices: Sequence[Index], analysis: Ana
         run: Loops = ()
         for symbol in loops:
             together = bool(run) and _always_together(run[-1], symbol, lists)
-            if together and all(_walks_as_one(i, run[-1], symbol, analysis) for i in indices):
+            if together and all(walks_as_one(i, run[-1], symbol, analysis) for i in indices):
                 run = (*run, symbol)
             else:
                 run = (symbol,)
@@ -205,7 +205,8 @@ def _always_together(before: LoopSymbol, after: LoopSymbol, lists: Mapping[Loops
     return True
 
 
-def _walks_as_one(index: Index, before: LoopSymbol, after: LoopSymbol, analysis: Analysis) -> bool:
+def walks_as_one(index: Index, before: LoopSymbol, after: LoopSymbol, analysis: Analysis) -> bool:
+    """Whether an index moves along two loops, one inside the other, as along one."""
     outer, inner = analysis.stride(index, before), analysis.stride(index, after)
     if outer is None or inner is None:
         return False

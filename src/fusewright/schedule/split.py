@@ -24,8 +24,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fusewright.ir.chunks import Chunks, loop_to_cut, near_count
-from fusewright.ir.contiguity import rows_lie_across
-from fusewright.ir.index import Index, LoopSymbol, extent, integer, product
+from fusewright.ir.index import Index, LoopSymbol, Symbol, extent, integer, product
 from fusewright.ir.limits import HELD_ROWS, WALKED_ELEMENTS, WALKED_LANES, Limits
 from fusewright.ir.neutral import COMBINATIONS, NEUTRAL_ELEMENTS, neutral
 from fusewright.ir.program import (
@@ -39,6 +38,17 @@ from fusewright.ir.program import (
 from fusewright.ir.value import Value
 from fusewright.records import replace
 from fusewright.schedule.analysis import Analysis
+from fusewright.schedule.columns import (
+    ROWS_OF_STRIPE,
+    Places,
+    gathered_rows,
+    is_sum_of_columns,
+    lies_across,
+    matrices_of,
+    places_of,
+    summed_matrix,
+    with_merged_loops,
+)
 
 LARGE = 1 << 15
 """Smaller reductions are not worth a second kernel."""
@@ -58,17 +68,17 @@ they take in pages (an AMD EPYC).
 LANES_OF_NO_POWER = 128
 """About how many there are otherwise, some of which a masked vector has."""
 
-ROWS_OF_STRIPE = 8
-"""Rows in a stripe at least: each stripe writes a row of partial results."""
-
 
 def split_reductions(program: Program, analysis: Analysis) -> Program:
     """Split every large reduction that has few outer points."""
     statements: list[Statement] = []
     origins = dict(program.origins)
-    rows = _gathered_rows(program, analysis)
+    rows = gathered_rows(program, analysis)
+    places = places_of(program, rows, analysis)
     for place, statement in enumerate(program.statements):
-        parts = _split(statement, analysis, rows, program.statements[place + 1 :])
+        parts = _split_at_places(statement, places, rows, analysis)
+        if parts is None:
+            parts = _split(statement, analysis, rows, program.statements[place + 1 :])
         if not parts:
             statements.append(statement)
             continue
@@ -81,6 +91,57 @@ def split_reductions(program: Program, analysis: Analysis) -> Program:
     return replace(program, statements=tuple(statements), origins=origins)
 
 
+def _split_at_places(
+    statement: Statement, places: dict[int, Places], rows: frozenset[str], analysis: Analysis
+) -> list[ComputedBuffer] | None:
+    """The statements that take the place of a sum of columns, in stripes of rows of one place each;
+    none: it stays whole. None: it is no such sum.
+    """
+    found = summed_matrix(statement, rows, analysis) if places else None
+    if found is None:
+        return None
+    body, matrix = found
+    own = places.get(matrix.step * matrix.rows)
+    if own is None or matrix.step not in (own.row, own.step):
+        return None
+    assert isinstance(statement, ComputedBuffer), "it is a reduction"
+    if matrix.step == own.row:
+        return _partial_of_places(statement, body, (own.parts, own.count), analysis)
+    if own.parts == 1:
+        return []
+    (loop,) = body.reduction_loops
+    chunks = Chunks(cut=loop, count=own.parts, is_first=True)
+    return _partial_and_total(statement, body, chunks, analysis)
+
+
+def _partial_of_places(
+    statement: ComputedBuffer, body: Reduction, counts: tuple[int, int], analysis: Analysis
+) -> list[ComputedBuffer]:
+    """Partial results of the parts of each place, and their combination. `counts`: of parts, and of
+    places.
+    """
+    (output,), (loop,), (parts, places) = statement.outputs, body.reduction_loops, counts
+    several = (count for count in counts if count > 1)
+    chunk = [LoopSymbol(f"i{k}", count) for k, count in enumerate(several)]
+    own = [LoopSymbol(f"i{k + len(chunk)}", s.extent) for k, s in enumerate(body.loops)]
+    rest = LoopSymbol("r0", loop.extent // (parts * places))
+    part = chunk[0].index if parts > 1 else integer(0)
+    place = (part * rest.extent + rest.index) * places + chunk[-1].index
+    renamed: dict[Symbol, Index] = {loop: place}
+    renamed.update((old, new.index) for old, new in zip(body.loops, own, strict=True))
+    value = analysis.expressions.substitute(body.value, renamed)
+    outer = (*chunk, *own)
+    partial = analysis.new_buffer(f"{output.name}_partial", output.layout, map(extent, outer))
+    first = replace(body, loops=outer, reduction_loops=(rest,), value=value)
+    over = tuple(LoopSymbol(f"r{k}", symbol.extent) for k, symbol in enumerate(chunk))
+    point = tuple(symbol.index for symbol in (*over, *body.loops))
+    total = replace(body, reduction_loops=over, value=analysis.load(partial, point))
+    return [
+        ComputedBuffer(outputs=(partial,), body=first),
+        ComputedBuffer(outputs=(output,), body=total),
+    ]
+
+
 def _split(
     statement: Statement,
     analysis: Analysis,
@@ -90,58 +151,21 @@ def _split(
     """The statements that take the place of a large reduction; none: it stays whole."""
     if not isinstance(statement, ComputedBuffer) or not isinstance(statement.body, Reduction):
         return []
-    narrow = _narrow_chunks(statement, statement.body, analysis)
+    body = statement.body
+    if rows & matrices_of(body, analysis):
+        body = with_merged_loops(body, analysis)
+    narrow = _narrow_chunks(statement, body, analysis)
     if narrow is not None:
-        has_rest = _has_rest(statement, statement.body, narrow)
-        parts = _partial_and_rest if has_rest else _partial_and_total
-        first, total = parts(statement, statement.body, narrow, analysis)
+        parts = _partial_and_rest if _has_rest(statement, body, narrow) else _partial_and_total
+        first, total = parts(statement, body, narrow, analysis)
         return [*(_split(first, analysis, rows, (total, *following)) or [first]), total]
-    chunks = chunks_of(statement, statement.body, analysis, rows)
-    chunks = chunks or _walked_chunks(statement, statement.body, following, analysis)
+    chunks = chunks_of(statement, body, analysis, rows)
+    chunks = chunks or _walked_chunks(statement, body, following, analysis)
     if chunks is None:
         return []
-    if statement.body.kind != "welford":
-        return _partial_and_total(statement, statement.body, chunks, analysis)
-    return _partial_and_combined(statement, statement.body, chunks, analysis) if chunks.fit else []
-
-
-def _gathered_rows(program: Program, analysis: Analysis) -> frozenset[str]:
-    """The buffers along whose rows something is gathered, or that such are made of; without those
-    whose columns are gathered together with what lies otherwise, which programs of stripes of rows
-    do not: that would be read once more.
-    """
-    found: set[str] = set()
-    mixed: set[str] = set()
-    for statement in reversed(program.statements):
-        match statement:
-            case ComputedBuffer(body=Reduction() as body, outputs=(output, *_)):
-                limits = analysis.limits_of(output.layout.device)
-                loops, value = body.reduction_loops, body.value
-                if _lies_across(body, limits, analysis) is None:
-                    mixed |= _matrices(body, analysis)
-            case ComputedBuffer(body=Pointwise(loops=loops, value=value), outputs=(output,)):
-                if output.name not in found:
-                    continue
-            case _:
-                continue
-        found.update(
-            load.buffer
-            for load in analysis.loads(value)
-            if any(analysis.stride(load.index, loop) == 1 for loop in loops)
-        )
-    return frozenset(found - mixed)
-
-
-def _matrices(body: Reduction, analysis: Analysis) -> set[str]:
-    """The buffers that a reduction reads as matrices in memory, whose columns it gathers along."""
-    points = max(1, analysis.points(symbol.extent for symbol in body.loops))
-
-    def is_matrix(index: Index) -> bool:
-        steps = [analysis.stride(index, loop) for loop in body.reduction_loops]
-        is_contiguous = any(analysis.stride(index, loop) == 1 for loop in body.loops)
-        return is_contiguous and all(step is not None and step % points == 0 for step in steps)
-
-    return {load.buffer for load in analysis.loads(body.value) if is_matrix(load.index)}
+    if body.kind != "welford":
+        return _partial_and_total(statement, body, chunks, analysis)
+    return _partial_and_combined(statement, body, chunks, analysis) if chunks.fit else []
 
 
 def chunks_of(
@@ -181,16 +205,12 @@ def _stripes_of(
     where programs of stripes of rows are too few, or none of equal ones can do both, or how many
     there are is not known.
     """
-    if any(not symbol.extent.is_constant for symbol in (*body.loops, *body.reduction_loops)):
-        return None
     points = analysis.points(symbol.extent for symbol in body.loops)
     reduced = analysis.points(symbol.extent for symbol in body.reduction_loops)
     count = min(limits.stripes, reduced // ROWS_OF_STRIPE)
     if not limits.are_enough_stripes(count) or points > limits.longest_row:
         return None
-    if body.kind not in NEUTRAL_ELEMENTS or not rows & _matrices(body, analysis):
-        return None
-    if _lies_across(body, limits, analysis) is None:
+    if not is_sum_of_columns(body, rows, limits, analysis):
         return None
     chunks = _in_chunks(body, count, analysis, is_first=True)
     return chunks if chunks.fit and limits.are_enough_stripes(chunks.count) else None
@@ -217,7 +237,7 @@ def _narrow_chunks(statement: ComputedBuffer, body: Reduction, analysis: Analysi
         ),
         None,
     )
-    if cut is None or _lies_across(body, limits, analysis) is None:
+    if cut is None or lies_across(body, limits, analysis) is None:
         return None
     lanes = HELD_LANES if HELD_LANES % width == 0 else LANES_OF_NO_POWER
     count = min(lanes // width, analysis.hint(cut.extent))
@@ -246,7 +266,7 @@ def _walked_chunks(
         return None
     if points * reduced < WALKED_ELEMENTS:
         return None
-    if _lies_across(body, limits, analysis) is None:
+    if lies_across(body, limits, analysis) is None:
         return None
     tiles = -(-points // min(WALKED_LANES, _neighbours(body, analysis)))
     count = min(-(-limits.chunks // tiles), reduced // ROWS_OF_CHUNK)
@@ -299,25 +319,8 @@ def lanes_of(body: Reduction, limits: Limits, analysis: Analysis) -> int:
     """Neighbouring results that are computed together: more than one where what is reduced lies
     across memory.
     """
-    along = None if limits.lanes == 1 else _lies_across(body, limits, analysis)
+    along = None if limits.lanes == 1 else lies_across(body, limits, analysis)
     return 1 if along is None else max(1, min(limits.lanes, analysis.hint(along.extent)))
-
-
-def _lies_across(body: Reduction, limits: Limits, analysis: Analysis) -> LoopSymbol | None:
-    """The loop along which neighbouring results are contiguous in memory, where what is reduced
-    lies across it.
-    """
-    indices = [load.index for load in analysis.loads(body.value)]
-    along = next(
-        (loop for loop in body.loops for index in indices if analysis.stride(index, loop) == 1),
-        None,
-    )
-    rows = [(index, body.reduction_loops) for index in indices]
-    if along is None or not rows_lie_across(
-        rows, body.loops, lambda loop: analysis.hint(loop.extent), limits.across_share
-    ):
-        return None
-    return along
 
 
 def _partial_and_total(

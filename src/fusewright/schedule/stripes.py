@@ -64,7 +64,7 @@ class _Columns:
     """Sums of columns in chunks of rows, as pieces that gather them along a stripe of rows."""
 
     outer: tuple[LoopSymbol, ...]
-    """The loop over stripes, and the loops over the rows of one."""
+    """The loops over stripes, and the loops over the rows of one."""
 
     row: Index
     """The row, in terms of these."""
@@ -82,6 +82,57 @@ def stripes(graph: Graph) -> None:
         rows = None if nest is None else _rows(nest)
         if rows is not None:
             _join_columns(graph, number, rows)
+
+
+def join_columns_again(graph: Graph, number: int) -> None:
+    """Join a nest of stripes of rows, each of which is computed in parts at once, with nests of
+    columns of a part: those in equal stripes, of which everything is at hand. Changes `graph` in
+    place.
+    """
+    nest = graph.nest(number)
+    if nest is None or not any(piece.kind == "gather" for piece in nest.pieces):
+        return
+    for other in [*partners(graph, number)]:
+        columns, striped = graph.nest(other), graph.nest(number)
+        assert striped is not None
+        pieces = None if columns is None else _gathered_with(columns, striped)
+        if pieces is None or why_not_join(graph, *sorted((number, other))) is not None:
+            continue
+        if graph.dependencies.must_precede(other, number):
+            continue
+        first, second = sorted((number, other))
+        join(graph, first, second, striped.outer, (*striped.pieces, *pieces))
+        number = first
+
+
+def _gathered_with(nest: Nest, striped: Nest) -> list[Piece] | None:
+    """The pieces of a nest of columns as sums that are carried from row to row of these stripes;
+    None: it is something else, or reads what is not at hand there.
+    """
+    analysis = nest.analysis
+    walks, rows = {piece.inner for piece in nest.pieces}, {piece.inner for piece in striped.pieces}
+    if len(walks) != 1 or any(piece.kind not in NEUTRAL_ELEMENTS for piece in nest.pieces):
+        return None
+    inner = next((loops for loops in rows if loops), ())
+    (walk,) = walks
+    loops = (*nest.outer[:-1], *walk, *nest.outer[-1:])
+    places = (*striped.outer, *inner)
+    if [*map(extent, loops)] != [*map(extent, places)] or len(inner) != 1:
+        return None
+    renamed: dict[Symbol, Index] = {old: new.index for old, new in zip(loops, places, strict=True)}
+    pieces = []
+    for piece in nest.pieces:
+        moved = piece.rename(renamed, inner, analysis)
+        gathered = replace(moved, kind="gather", mode=piece.kind)
+        if any(set(striped.outer[-len(walk) :]) & w.index.free() for w in gathered.writes):
+            return None
+        pieces.append(gathered)
+    at_hand = {
+        (name, access.index) for name, accesses in striped.loaded.items() for _, access in accesses
+    }
+    at_hand |= {(write.buffer, write.index) for piece in striped.pieces for write in piece.writes}
+    loads = {(load.buffer, load.index) for piece in pieces for load in piece.loads(analysis)}
+    return pieces if loads <= at_hand else None
 
 
 def _rows(nest: Nest) -> _Rows | None:
@@ -129,13 +180,12 @@ def _columns(nest: Nest, rows: _Rows) -> _Columns | None:
     """A nest as sums of the columns of these rows, in chunks; None: it is something else."""
     if any(piece.kind not in NEUTRAL_ELEMENTS for piece in nest.pieces):
         return None
-    if len(nest.outer) == 1:
-        nest = _apart(nest, rows.inner.extent)
-    if len(nest.outer) != 2 or nest.outer[1].extent != rows.inner.extent:
+    nest = _apart(nest, rows.inner.extent)
+    if len(nest.outer) < 2 or nest.outer[-1].extent != rows.inner.extent:
         return None
     limits = nest.analysis.limits_of(nest.device)
-    chunk = nest.outer[0]
-    if not chunk.extent.is_constant or not limits.are_enough_stripes(int(chunk.extent)):
+    count = nest.analysis.product(map(extent, nest.outer[:-1]))
+    if not count.is_constant or not limits.are_enough_stripes(int(count)):
         return None
     for name, places in nest.loaded.items():
         at = [access.index for _, access in rows.nest.loaded.get(name, ())]
@@ -150,22 +200,26 @@ def _columns(nest: Nest, rows: _Rows) -> _Columns | None:
 
 
 def _apart(nest: Nest, length: Index) -> Nest:
-    """A nest whose one outer loop is apart into chunks and columns, where it may be both."""
-    (loop,) = nest.outer
+    """A nest whose last outer loop is apart into chunks and columns, where it may be both."""
+    *others, loop = nest.outer or (None,)
+    if loop is None or loop.extent == length:
+        return nest
     if not loop.extent.is_constant or int(loop.extent) % int(length):
         return nest
     make = nest.analysis.loop
-    outer = (make("i0", loop.extent // length), make("i1", length))
-    place = outer[0].index * length + outer[1].index
+    count = len(others)
+    outer = (*others, make(f"i{count}", loop.extent // length), make(f"i{count + 1}", length))
+    place = outer[-2].index * length + outer[-1].index
     pieces = _renamed_pieces(nest.pieces, {loop: place}, nest.analysis)
     return replace(nest, outer=outer, pieces=tuple(pieces))
 
 
 def _row_of(index: Index, nest: Nest, piece: Piece, rows: _Rows) -> Index | None:
-    """The row that a load of a column touches, as a number whose digits are the chunk and the
-    loops of the piece; None: it touches something else.
+    """The row that a load of a column touches, as a number whose digits are the loops over chunks
+    and those of the piece; None: it touches something else.
     """
-    loops, column = (nest.outer[0], *piece.inner), nest.outer[1]
+    *chunks, column = nest.outer
+    loops = (*chunks, *piece.inner)
     length = rows.inner.extent
     steps: list[tuple[Index, Index]] = []
     row = integer(0)
@@ -200,13 +254,13 @@ def _gathered(
     """The pieces of a nest of columns as sums that are carried from row to row, over loops of new
     names.
     """
-    analysis, (chunk, column) = nest.analysis, nest.outer
-    old = (chunk, *walked)
+    analysis, (*chunks, column) = nest.analysis, nest.outer
+    old = (*chunks, *walked)
     outer = tuple(analysis.loop(f"i{k}", symbol.extent) for k, symbol in enumerate(old))
     walks: dict[Symbol, Index] = {o: new.index for o, new in zip(old, outer, strict=True)}
     pieces = []
     for piece in nest.pieces:
-        own: dict[Symbol, Index] = {chunk: outer[0].index}
+        own: dict[Symbol, Index] = {chunk: walks[chunk] for chunk in chunks}
         if piece.inner == walked:
             own = walks
         renamed = piece.rename({**own, column: inner.index}, (inner,), analysis)

@@ -34,6 +34,48 @@ def rms_norm_rotary(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     return torch.cat((first * cosine - second * sine, second * cosine + first * sine), -1)
 
 
+def layer_norm_behind_bias(
+    x: torch.Tensor, bias: torch.Tensor, weight: torch.Tensor, shift: torch.Tensor
+) -> torch.Tensor:
+    """The gradient of the first vector adds up what is made of rows that are gathered along."""
+    return layer_norm(torch.nn.functional.silu(x + bias), weight, shift)
+
+
+def embedded(
+    x: torch.Tensor, places: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor
+) -> torch.Tensor:
+    return layer_norm(x + places, weight, bias)
+
+
+def rms_norm_learned_rotary(
+    x: torch.Tensor, places: torch.Tensor, weight: torch.Tensor
+) -> torch.Tensor:
+    first, second = rms_norm(x, weight).chunk(2, -1)
+    cosine, sine = places.chunk(2, -1)
+    return torch.cat((first * cosine - second * sine, second * cosine + first * sine), -1)
+
+
+@pytest.mark.parametrize(
+    ("function", "vectors", "gathers"),
+    [(embedded, 2, 3), (rms_norm_learned_rotary, 1, 6)],
+)
+def test_places_are_gathered_beside_rows(
+    function: Any, vectors: int, gathers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stripes are of rows of one place each, in two parts, so that the columns of each place are
+    added up there, too; sums of half a row as well.
+    """
+    written = calls_of(monkeypatch, KernelWriter, "stripe")
+    x, *others = inputs_of((16, 128, 32), vectors)
+    inputs = (x, torch.linspace(-1, 1, 128 * 32).view(128, 32), *others)
+    options = {"strict": True, "verify": True}
+    compiled = fusewright.compile(function, backend=NAME, options=options, fullgraph=True)
+    check_gradients(function, compiled, inputs, share=4)
+    (own,) = written
+    assert sum(isinstance(a, Gather) for stage in own.stages for a in stage.actions) == gathers
+    assert own.tiling.batch.extent == 256
+
+
 @pytest.mark.parametrize(
     ("function", "shape"),
     [
@@ -43,13 +85,14 @@ def rms_norm_rotary(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         (rms_norm, (1024, 264)),
         (layer_norm, (1024, 2056)),
         (rms_norm_rotary, (8, 128, 64)),
+        (layer_norm_behind_bias, (2, 512, 72)),
     ],
 )
 def test_gradients_are_as_near_to_exact_ones_as_eagers(
     function: Any, shape: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written = calls_of(monkeypatch, KernelWriter, "stripe")
-    vectors = 1 if function in (rms_norm, rms_norm_rotary) else 2
+    vectors = {rms_norm: 1, rms_norm_rotary: 1, layer_norm_behind_bias: 3}.get(function, 2)
     gathers = 2 if function is rms_norm_rotary else vectors  # Halves of one vector.
     options = {"strict": True, "verify": True}
     compiled = fusewright.compile(function, backend=NAME, options=options, fullgraph=True)

@@ -82,6 +82,9 @@ OPERANDS: Final = 80
 elements it kept 300 bytes in memory.
 """
 
+PLACES: Final = 24
+"""Registers of a thread that walks over stripes of rows for where it is, about."""
+
 AHEAD_BYTES: Final = 56 << 10
 """Shared memory that a program may have for the blocks that it loads ahead: a gradient of rotary
 positions and norms of heads loads 24 KiB a block, and took 108 us with two of them ahead, 132 with
@@ -158,7 +161,7 @@ def crowded_axis(group: Group, tiling: Tiling, warps: int) -> TileAxis | None:
     if tiling.walks_outer:
         (axis, *_) = tiling.outer
         loads = {load for stage in group.stages for load in _row_loads(stage, group)}
-        words = len(loads) + _gathered_words(group, Gather)
+        words, room = len(loads) + _gathered_words(group, Gather), room - PLACES
     else:
         walked = [axis for axis in tiling.inner if axis is not None and not tiling.persistent]
         if not walked:
