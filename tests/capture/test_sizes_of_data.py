@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -76,6 +77,40 @@ def test_a_size_that_varies_is_required_of_what_is_found() -> None:
         x = torch.rand(rows, 2) + 0.1
         torch.testing.assert_close(compiled(x), program(x))
     assert len(compilations(compiled)) == 1
+
+
+def first_of_found(x: Tensor) -> Tensor:
+    x.nonzero()[0].add_(1)
+    return x + 1
+
+
+def row_of_found(x: Tensor) -> Tensor:
+    x[x > 0].view(3)
+    return x + 1
+
+
+def number_that_is_promised(x: Tensor) -> Tensor:
+    number = (x > 0).sum()
+    count = number.item()
+    number.add_(1)
+    torch._check(count == 3)
+    return torch.zeros(count) + x[:1]
+
+
+@pytest.mark.parametrize("program", [first_of_found, row_of_found, number_that_is_promised])
+@pytest.mark.parametrize("length", [1, 3])
+def test_what_is_required_of_data_is_checked_though_nobody_reads_it(
+    program: Callable[[Tensor], Tensor], length: int
+) -> None:
+    compiled = fusewright.compile(program, options=OPTIONS)
+    for x in (torch.ones(length), torch.zeros(length)):
+        try:
+            expected = program(x)
+        except (IndexError, RuntimeError) as error:
+            with pytest.raises(type(error), match=re.escape(str(error))):
+                compiled(x)
+        else:
+            torch.testing.assert_close(compiled(x), expected)
 
 
 def test_integers_and_sizes_are_options_of_their_own() -> None:

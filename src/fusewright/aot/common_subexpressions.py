@@ -19,6 +19,7 @@ import torch
 from torch import fx
 
 from fusewright.aot.functionalize import memory_owner, shown_memory
+from fusewright.aot.symbols import PROMISED, READ_AGAIN
 from fusewright.ir.relations import equal
 from fusewright.operators import facts
 from fusewright.symbolic.nodes import index_of
@@ -37,7 +38,8 @@ def merge_common_subexpressions(graph: fx.Graph) -> int:
     items = _returned_items(returned)
     merged = 0
     for node in list(graph.nodes):
-        if node.op != "call_function" or not is_repeatable(node.target):
+        is_call = node.op == "call_function" and is_repeatable(node.target)
+        if not is_call or node.meta.get(READ_AGAIN):
             continue
         key = (node.target, _key(node.args), _key(node.kwargs), _layout(node))
         earlier = node_of.setdefault(key, node)
@@ -49,6 +51,7 @@ def merge_common_subexpressions(graph: fx.Graph) -> int:
         if node in returned:
             returned.add(earlier)
         identify(earlier.meta.get("val"), node.meta.get("val"))
+        earlier.meta[PROMISED] = earlier.meta.get(PROMISED) or node.meta.get(PROMISED)
         node.replace_all_uses_with(earlier)
         graph.erase_node(node)
         merged += 1

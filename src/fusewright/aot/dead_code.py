@@ -7,7 +7,8 @@ _assert_async(x)                        _assert_async(x)
 return (add,)                           return (add,)
 
 What a program does beside its results stays: asserts, random draws, since the next draw depends on
-how many there were, and what may raise for the values that it is given.
+how many there were, numbers found in data of which something is promised, and what may raise for
+the values that it is given.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import torch
 from torch import fx
 
 from fusewright import torch_compat
+from fusewright.aot.symbols import PROMISED
 from fusewright.ir.raising import DIVISIONS, OPERATORS, operator_name
 from fusewright.torch_compat import OpOverload
 
@@ -51,6 +53,8 @@ def dependents(graph: fx.Graph, nodes: Iterable[fx.Node]) -> set[fx.Node]:
 
 def has_effect(node: fx.Node) -> bool:
     """Whether a node does something beside its results."""
+    if node.meta.get(PROMISED):
+        return True
     if isinstance(node.target, OpOverload):
         return torch_compat.has_effect(node.target)
     return getattr(node.target, "has_effect", False)

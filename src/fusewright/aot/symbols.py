@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import fx
@@ -19,7 +19,7 @@ from torch import fx
 from fusewright import own_operators
 from fusewright.containers import mapped
 from fusewright.ir.index import Index, RealSymbol, Symbol
-from fusewright.ir.relations import Relation, RelationKind
+from fusewright.ir.relations import Relation, RelationKind, equal
 from fusewright.operators import facts
 from fusewright.symbolic.graph_nodes import NumberNodes
 from fusewright.symbolic.nodes import free_symbols, index_of, symbolic_float, symbolic_int
@@ -27,6 +27,19 @@ from fusewright.symbolic.relations import indicator_index
 from fusewright.torch_compat import OpOverload
 
 aten = torch.ops.aten
+
+PROMISED: Final = "promised"
+"""In the `meta` of a node: whether the program promises something of a number that it finds in
+data. Reading that number checks the promise, so that the node stays where nobody reads its results.
+"""
+
+READ_AGAIN: Final = "read_again"
+"""In the `meta` of a node: whether it reads, to compare them, a number of which something is known
+that another node finds: they are two calls.
+"""
+
+Place = tuple[fx.Node, int | None]
+"""A node that finds a number in data, and the dimension of its result that it is, if it is one."""
 
 
 def takes_reals(op: OpOverload) -> bool:
@@ -86,6 +99,27 @@ class SymbolNodes:
             case torch.SymFloat():
                 self._numbers.define(value.node.number, node)
 
+    def place_of(self, symbol: Symbol) -> Place | None:
+        """The node that finds a number in data, and the dimension of its result that has it; None
+        where no operator of the graph does.
+        """
+        for value, node in self._inputs:
+            is_tensor = isinstance(value, torch.Tensor)
+            for dim, number in enumerate(node.meta["val"].shape if is_tensor else (value,)):
+                is_it = isinstance(number, torch.SymInt) and index_of(number) == symbol.index
+                if is_it and node.op == "call_function":
+                    return node, dim if is_tensor else None
+        return None
+
+    def read_again(self, place: Place, number: Any) -> None:
+        """Let `number` be what is found in a place, of which nothing is known."""
+        node, dim = place
+        read: Any = node.target if dim is None else aten.sym_size.int
+        with self._graph.inserting_after(node):  # what it reads may be written to since
+            again = self._graph.call_function(read, node.args if dim is None else (node, dim))
+        again.meta.update(val=number, **{READ_AGAIN: True})
+        self.define(number, again)
+
     def node_for(self, value: Any) -> Any:
         """The node of a symbolic number; a plain number when the expression is one.
 
@@ -136,21 +170,36 @@ def solution(index: Index, symbol: Symbol) -> tuple[int, int] | None:
     return None
 
 
-def promise(record_call: Callable[..., Any], condition: torch.SymBool) -> None:
+def promise(
+    record_call: Callable[..., Any], symbols: SymbolNodes, condition: torch.SymBool
+) -> None:
     """Use a `torch._check`: bounds of one number are checked where it is found out, others by a
-    call, which `record_call` notes.
+    call, which `record_call` notes, and so is what the number is known to be from there on.
     """
     node = condition.node
+    facts, found = node.facts, {}
+    if isinstance(node.condition, Relation) and not facts.prove(node.condition):
+        of_data = filter(facts.is_of_data, node.condition.rewritten(facts.resolve).free())
+        found = {symbol: place for symbol in of_data if (place := symbols.place_of(symbol))}
     match node.condition:
         case Relation(
             RelationKind.NOT_NEGATIVE, Index(terms=((1 | -1, (Symbol() as symbol,)),))
-        ) if node.facts.is_of_data(symbol):
-            node.facts.assume(node.condition)
+        ) if facts.is_of_data(symbol):
+            facts.assume(node.condition)
         case Relation() as relation:
             # Twice: what is assumed to be 1 is 1 wherever it is met, also in the check of that.
-            holds = symbolic_int(node.facts, 2 * indicator_index(relation))
+            holds = symbolic_int(facts, 2 * indicator_index(relation))
             message = f"{relation} does not hold"
             record_call(aten._assert_scalar.default, (holds, message), {}, None)
-            node.facts.assume(relation)
+            facts.assume(relation)
         case _:
             node.expect_true()
+    for symbol, place in found.items():
+        place[0].meta[PROMISED] = True
+        known = facts.resolve(symbol.index)
+        if all(free.name != symbol.name for free in known.free()):
+            number = facts.unknown_size(lower=None if place[1] is None else 0)
+            symbols.read_again(place, symbolic_int(facts, number))
+            holds = symbolic_int(facts, 2 * indicator_index(equal(number, known)))
+            message = f"a number found in data is not {known}, as the program promised"
+            record_call(aten._assert_scalar.default, (holds, message), {}, None)

@@ -623,7 +623,7 @@ def _run_node(
             case "call_function":
                 target: Any = node.target
                 if target is torch_compat.check and isinstance(args[0], torch.SymBool):
-                    return promise(recorder.record_call, args[0])
+                    return promise(recorder.record_call, recorder.symbols, args[0])
                 whole = RECORDED_WHOLE.get(type(target)) or RECORDED_WHOLE.get(target)
                 if whole is not None and isinstance(target, FunctionType):
                     args, kwargs = _in_order(target, args, kwargs), {}

@@ -25,6 +25,7 @@ from fusewright.ir.program import (
     Operand,
     Program,
     ReadItem,
+    ReadSize,
     ViewReference,
 )
 from fusewright.ir.raising import OPERATORS as MAY_RAISE
@@ -311,10 +312,16 @@ class _Lowering:
         """A number, which the operator reads from a tensor if it does not follow from sizes."""
         number = self.number(meta)
         if isinstance(number, Index) and str(number) in self.builder.sizes.unknown:
-            if str(node.target) != "aten._local_scalar_dense.default":
-                raise Unsupported(f"{node.target} gives a size", node.meta.get("location"))
-            source = operand(self.builder, self.argument(node.args[0]))
-            self.builder.find_out(ReadItem(name=str(number), source=source))
+            name, source = str(number), self.argument(node.args[0])
+            match str(node.target), node.args[1:]:
+                case "aten._local_scalar_dense.default", _:
+                    source = operand(self.builder, source)
+                    self.builder.find_out(ReadItem(name=name, source=source))
+                case "aten.sym_size.int", (int(dim),):
+                    buffer = self.builder.realise(source).name
+                    self.builder.find_out(ReadSize(name=name, buffer=buffer, dimension=dim))
+                case target, _:
+                    raise Unsupported(f"{target} gives a size", node.meta.get("location"))
         return number
 
     def is_only_reader(self, node: fx.Node) -> bool:

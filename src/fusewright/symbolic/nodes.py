@@ -441,6 +441,9 @@ class ConditionNode(SymbolicNode):
 
         Required: it is an operator that asks, and nobody promised.
         """
+        if isinstance(self.condition, All):
+            nodes = [ConditionNode(self.facts, term) for term in self.condition.terms]
+            return all(node.expect_true() for node in nodes)
         if (self.facts.of_layout or self.facts.of_call) and self.depends_on_data():
             raise Required(torch.SymBool(self))
         holds: bool | None
