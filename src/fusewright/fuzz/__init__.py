@@ -8,6 +8,10 @@
     inputs.py       the tensors that programs begin with
     execution.py    runs a program; observation.py flattens what can be seen of it
     comparison.py   what differs; judge.py tells rounding from wrong
+    gpu_choices.py  what is open in the results of a GPU's kernels
+    conversions.py  conversions of programs that run in double precision
+    eager_faults.py, overlooked_writes.py, repeated_writes.py
+                    programs of which eager's result means nothing
     checking.py     all of that for one program
     workers.py      programs in processes of their own, where they may crash and hang
     campaign.py     many programs: seeds, time, results in a folder

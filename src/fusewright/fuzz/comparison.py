@@ -285,6 +285,8 @@ def _excused(
     near = torch.minimum((compiled - exact).abs(), (compiled - eager).abs()) <= limit
     zeros = (eager == 0) & (compiled == 0) & (rounded == 0)
     signed = zeros & (rounded.signbit() == eager.signbit()) & (spread == 0) & ~either_zero
+    # Whatever else may come out, a finite number is to be explained by those that are finite.
+    unsure &= ~(eager.isfinite() & rounded.isfinite() & compiled.isfinite())
     return unsure | (near & (_pattern(compiled) == pattern) & ~signed)
 
 

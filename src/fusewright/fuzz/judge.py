@@ -18,10 +18,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import torch
+from torch.nn import functional
 
 from fusewright import torch_compat
 from fusewright.bisection.double import EXACT
+from fusewright.fuzz.conversions import NotedConversions, RepeatedConversions
 from fusewright.fuzz.execution import Outcome, run
+from fusewright.fuzz.gpu_choices import ATOMIC_SUMS, GpuChoices
 from fusewright.fuzz.inputs import noisy_inputs
 from fusewright.fuzz.observation import Tensor
 from fusewright.fuzz.program import RandomProgram
@@ -115,8 +118,31 @@ DEVIATIONS: Final = frozenset(str.split("var std var_mean std_mean"))
 mean is subtracted from infinity.
 """
 
-SELECTIONS: Final = frozenset(str.split("sort topk kthvalue median nanmedian mode"))
-"""Operators that give elements along a dimension, and their places: on a GPU any of equal ones."""
+RESAMPLING: Final = frozenset(
+    str.split(
+        """
+        upsample_linear1d upsample_bilinear2d upsample_trilinear3d upsample_bicubic2d
+        _upsample_bilinear2d_aa _upsample_bicubic2d_aa
+        """
+    )
+)
+"""Sums of neighbours, first along one dimension and then along the next: where those are infinite
+their differences are NaN.
+"""
+
+WEIGHT: Final = 2.25
+"""What the weights of neighbours, without their signs, add up to at most."""
+
+TAPS: Final = 2
+"""How far away neighbours are at most."""
+
+MAXIMA: Final = (functional.max_pool1d, functional.max_pool2d, functional.max_pool3d)
+"""The largest numbers around places, by how many dimensions these have, less one."""
+
+ZEROS: Final = "_efficientzerotensor"
+"""The operator that gives gradients which a formula says are 0: zeros without memory, which are not
+computed with. Compiled code has them as numbers: 0 / 0 is NaN.
+"""
 
 SIGNS: Final = frozenset(str.split("signbit copysign"))
 """Operators that show the sign of a NaN, which means nothing."""
@@ -129,7 +155,15 @@ UNLIKE_AT_NAN: Final = frozenset(
 """Operators whose results at NaN differ in eager between vectors and the last elements."""
 
 JUDGED_BY_NAME: Final = (
-    SUMS | SQUARES | ABSOLUTE | OF_THE_LARGER | UNSIGNED | CANCELLING | SIGNS | POLES.keys()
+    SUMS
+    | SQUARES
+    | ABSOLUTE
+    | OF_THE_LARGER
+    | UNSIGNED
+    | CANCELLING
+    | SIGNS
+    | POLES.keys()
+    | ATOMIC_SUMS
 )
 """Operators with noise of their own, whose in-place forms have the same."""
 
@@ -143,20 +177,20 @@ class _Noise(TorchDispatchMode):
     What two numbers of a sum overflow in, the dtype `narrowest`, or the square of one, may or may
     not overflow on the way to the result, as the sum is ordered: in some runs (told by `seed`) such
     numbers are infinite, and in some they are cut to what does not overflow. What is left of a sum
-    that cancels is exactly 0 in some runs, as in one order it may be. With `any_of_equals`, what is
-    chosen among equal elements is any of them.
+    that cancels is exactly 0 in some runs, as in one order it may be. With `on_gpu`, what is open
+    in a GPU's kernels is chosen at random.
     """
 
     def __init__(
-        self, size: float, seed: int, narrowest: torch.dtype, any_of_equals: bool = False
+        self, size: float, seed: int, narrowest: torch.dtype, on_gpu: bool = False
     ) -> None:
         super().__init__()
         self._size = size
-        self._any_of_equals = any_of_equals
         self._seed = seed
         self._largest = torch.finfo(narrowest).max
         self._least = torch.finfo(narrowest).smallest_normal
         self._generator = torch.Generator().manual_seed(seed)
+        self._choices = GpuChoices(seed, narrowest, self._generator) if on_gpu else None
 
     def __torch_dispatch__(
         self, function: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
@@ -169,8 +203,10 @@ class _Noise(TorchDispatchMode):
         if name.endswith("_") and name[:-1] in JUDGED_BY_NAME:
             form = torch_compat.not_in_place(function)
             return args[0].copy_(self.__torch_dispatch__(form, types, args, kwargs))
-        if self._any_of_equals and name in SELECTIONS:
-            return self._selected(function, args, kwargs)
+        if self._choices is not None and self._choices.decides(name):
+            return self._choices.result(name, function, args, kwargs)
+        if name == ZEROS and self._seed % 2:
+            return torch.zeros_like(function(*args, **kwargs))
         return self._noisy(name, function, args, kwargs)
 
     def _noisy(self, name: str, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -192,6 +228,8 @@ class _Noise(TorchDispatchMode):
                 self._cancel(tensors[0], args[0], tensors[2])
         if name in DEVIATIONS and self._seed % 4 == 3:
             self._overflow_squares(function, tensors[0], args, kwargs)
+        if name in RESAMPLING and self._seed % 4 == 3:
+            self._overflow_between(function, tensors[0], args, kwargs)
         if name in CANCELLING:
             factor, argument = args[0], args[-1]  # one and the same without a gradient
             noise = factor * self._noise(factor.shape).to(factor)
@@ -212,6 +250,8 @@ class _Noise(TorchDispatchMode):
 
     def _arguments(self, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Sequence[Any]:
         """What an operator is called with in place of its arguments."""
+        if self._choices is not None:
+            args = self._choices.summands(name, args)
         if name in SUMS or name in SQUARES:
             count = 1 if name in NORMALISATIONS else len(args)  # statistics are written to
             dtype = kwargs.get("dtype")
@@ -293,19 +333,18 @@ class _Noise(TorchDispatchMode):
         overflows = ~(result <= self._largest) & is_of_finite
         result.copy_(torch.where(overflows, math.inf, result))
 
-    def _selected(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """A selection of what is shuffled along the dimension, with indices into what is not: of
-        equal elements it may take another one.
+    def _overflow_between(
+        self, function: Any, result: torch.Tensor, args: Sequence[Any], kwargs: dict[str, Any]
+    ) -> None:
+        """Make NaN of what is resampled from finite numbers whose sums may be infinite, which a
+        weight of 0 does not leave out.
         """
         value = args[0]
-        names = [argument.name for argument in torch_compat.operator_arguments(function)]
-        named = dict(zip(names, args, strict=False)) | kwargs
-        dim = named.get("dim", -1)
-        if "dim" not in names or named.get("stable") or not value.dim() or not value.shape[dim]:
-            return function(*args, **kwargs)
-        order = torch.randperm(value.shape[dim], generator=self._generator)
-        elements, places = function(value.index_select(dim, order), *args[1:], **kwargs)
-        return elements, order[places]
+        is_large = value.isfinite() & (value.abs() * WEIGHT > self._largest)
+        if bool(is_large.any()):
+            widest_of = MAXIMA[value.dim() - 3]
+            around = widest_of(is_large.double(), 2 * TAPS + 1, stride=1, padding=TAPS)
+            result.copy_(torch.where(function(around, *args[1:], **kwargs) != 0, math.nan, result))
 
     @property
     def _cancels(self) -> bool:
@@ -362,12 +401,12 @@ class _Noise(TorchDispatchMode):
 class Judge:
     """Answers for the tensors of a program by call and path; it runs what is asked for only.
 
-    `any_of_equals`: whether operators that choose among equal elements may choose any.
+    `on_gpu`: whether results are those of a GPU's kernels.
     """
 
-    def __init__(self, program: RandomProgram, any_of_equals: bool = False) -> None:
+    def __init__(self, program: RandomProgram, on_gpu: bool = False) -> None:
         self._program = program
-        self._any_of_equals = any_of_equals
+        self._on_gpu = on_gpu
         self._exact: list[Outcome] | None = None
         self._noisy: list[list[Outcome]] = []
         self.unit = torch.finfo(program.narrowest).eps
@@ -375,7 +414,7 @@ class Judge:
     def reference(self, call: int, path: str, shape: Sequence[int]) -> torch.Tensor | None:
         """The values in double precision; None where that run does not get there."""
         if self._exact is None:
-            self._exact = _outcomes(lambda: list(run(self._program, lift=True)))
+            self._exact = _outcomes(self._run)
         return _values(self._exact, call, path, shape)
 
     def shapes(self, call: int, path: str) -> set[tuple[int, ...]]:
@@ -402,11 +441,24 @@ class Judge:
     def _sample(self, number: int) -> list[Outcome]:
         def noisy() -> list[Outcome]:
             size = UNITS * self.unit
-            noise = _Noise(size, 1 + number, self._program.narrowest, self._any_of_equals)
+            noise = _Noise(size, 1 + number, self._program.narrowest, self._on_gpu)
             with noise, noisy_inputs(size):
-                return list(run(self._program, lift=True))
+                return self._run()
 
         return _outcomes(noisy)
+
+    def _run(self) -> list[Outcome]:
+        """The calls in double precision, in the modes that are active."""
+        with RepeatedConversions(self._program, self._conversions):
+            return list(run(self._program, lift=True))
+
+    @functools.cached_property
+    def _conversions(self) -> list[bool]:
+        """Of each conversion of the program whether it is a copy."""
+        with torch_compat.without_modes(), NotedConversions(self._program) as noted:
+            _outcomes(lambda: list(run(self._program)))
+        copies: list[bool] = noted.copies
+        return copies
 
 
 def _outcomes(runs: Callable[[], list[Outcome]]) -> list[Outcome]:

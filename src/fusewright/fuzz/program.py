@@ -69,6 +69,11 @@ class RandomProgram:
         return f"{self.kind} {self.seed}"
 
     @property
+    def module(self) -> str:
+        """The name of the module that the text is, and of its file without the ending."""
+        return f"fuzz_{self.kind}_{self.seed}"
+
+    @property
     def narrowest(self) -> torch.dtype:
         """The floating dtype of least precision that the program mentions."""
         for pattern, dtype in NARROWEST:
@@ -87,8 +92,8 @@ class RandomProgram:
         source = _in_double(self.source) if lift else self.source
         if device != "cpu":
             source = _on_device(source, device)
-        namespace: dict[str, Any] = {"__name__": f"fuzz_{self.kind}_{self.seed}"}
-        exec(_compiled(source, f"fuzz_{self.kind}_{self.seed}.py"), namespace)
+        namespace: dict[str, Any] = {"__name__": self.module}
+        exec(_compiled(source, f"{self.module}.py"), namespace)
         namespace.setdefault("CALLS", [{}])
         namespace.setdefault("MODE", "plain")
         namespace.setdefault("DYNAMIC", None)
