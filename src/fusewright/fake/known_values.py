@@ -39,6 +39,13 @@ LIKE: Final = frozenset(
 )
 """Calls that ask a tensor for its sizes, type and device alone."""
 
+WITH_MEMORY: Final[Mapping[OpOverload, OpOverload]] = {
+    torch.ops.aten._efficientzerotensor.default: torch.ops.aten.zeros.default,
+}
+"""Operators whose results have no memory, which kernels that are called below the dispatcher's
+rules for them read all the same, and those that give such results with memory.
+"""
+
 Readers = Mapping[fx.Node, Callable[[], torch.Tensor | None]]
 """The function that reads each input whose value may be looked at; it returns None where it may not
 after all.
@@ -214,6 +221,7 @@ def _is_determined(op: OpOverload) -> bool:
 
 def run_on_cpu(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The result of an operator on tensors that are on the CPU, whatever device it is asked for."""
+    op = WITH_MEMORY.get(op, op)
     if kwargs.get("device") is not None and torch.device(kwargs["device"]).type != "meta":
         kwargs = {**kwargs, "device": CPU}
     with torch_compat.without_modes():
