@@ -37,6 +37,16 @@ def packed_sequences(m: Any, x: Any, lengths: Any) -> Any:
     return o, sizes
 
 
+@torch.compiler.nested_compile_region
+def region(x: Any, *, scale: float) -> Any:
+    return torch.cos(x) * scale
+
+
+@cases(X)
+def compile_regions(x: Any) -> Any:
+    return region(x, scale=2.0) + region(x + 1, scale=3.0)
+
+
 @cases(X)
 def chance_that_nobody_asks(x: Any) -> Any:
     """As models leave out layers in training."""

@@ -9,6 +9,7 @@ that begins with an underscore.
 from __future__ import annotations
 
 import functools
+import importlib
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -44,6 +45,11 @@ RecordFunction = torch._C._profiler._RecordFunctionFast
 
 OpOverload = torch._ops.OpOverload
 """Public in all but name: the type of `torch.ops.aten.add.Tensor`."""
+
+# Under this name its package has the operator, not the module.
+_invoke_subgraph = importlib.import_module("torch._higher_order_ops.invoke_subgraph")
+call_compile_region = _invoke_subgraph.invoke_subgraph_placeholder
+"""The function that calls what `torch.compiler.nested_compile_region` marks."""
 
 OPERATOR_TYPES = (type(torch.ops.aten.add), OpOverload)
 """The types of `torch.ops.aten.add` and of `torch.ops.aten.add.Tensor`."""

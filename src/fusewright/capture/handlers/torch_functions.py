@@ -42,6 +42,16 @@ def is_exporting(machine: Machine) -> Value:
     return FALSE
 
 
+@handles(torch_compat.call_compile_region)
+def call_compile_region(
+    machine: Machine, region: Value, /, *arguments: Value, **keywords: Value
+) -> Value:
+    """A call of a function that `torch.compiler.nested_compile_region` marks: as in eager, one of
+    the function. Kernels that are equal are compiled once in any case.
+    """
+    return machine.call(region, list(arguments), keywords)
+
+
 @handles(*torch_compat.TRANSFORM_QUERIES)
 def are_transforms_active(machine: Machine) -> Value:
     return boolean(torch_compat.is_transforming())
