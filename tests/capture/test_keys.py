@@ -4,8 +4,10 @@ object is guarded, whatever holds them.
 
 from __future__ import annotations
 
+import collections
 import itertools
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -88,3 +90,56 @@ def test_keys_of_new_dicts_are_told_apart_only() -> None:
         assert compiled(X, *pair).tolist() == [4, 4]
     assert compiled.compiler.capture_count == 1
     assert compiled(X, ONE, ONE).tolist() == [2, 2]
+
+
+# -- new objects whose hashes read them -----------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Marked:
+    """An object that is hashed by what it holds."""
+
+    number: int
+    inner: Any = None
+
+
+class Holder:
+    """An object with whatever attributes it is given."""
+
+
+def in_attribute(x: Any) -> Any:
+    holder = Holder()
+    holder.marks = set()
+    holder.marks.add(Marked(1))
+    return x + 1, holder.marks
+
+
+NEW_KEYS: dict[str, Callable[[Any], Any]] = {
+    "set": lambda x: (x + 1, {Marked(1), Marked(2)}),
+    "dict": lambda x: (x + 1, {Marked(1): x, Marked(2): 3}),
+    "frozen set": lambda x: (x + 1, frozenset([Marked(1), Marked(2)])),
+    "pair": lambda x: (x + 1, {(Marked(1), 2), (Marked(2), 2)}),
+    "nested": lambda x: (x + 1, {Marked(1, Marked(2)): {Marked(3, (Marked(4),))}}),
+    "set of frozen sets": lambda x: (x + 1, {frozenset([Marked(1)])}),
+    "ordered dict": lambda x: (x + 1, collections.OrderedDict([(Marked(1), 2)])),
+    "attribute": in_attribute,
+}
+
+
+@pytest.mark.parametrize("name", NEW_KEYS)
+def test_new_objects_that_are_hashed_by_what_they_hold(name: str) -> None:
+    program = NEW_KEYS[name]
+    compiled = api.compile(program, backend="eager", fullgraph=True)
+    for _ in range(2):
+        (result, found), (expected, keys) = compiled(X), program(X)
+        assert torch.equal(result, expected) and type(found) is type(keys)
+        assert {*found} == {*keys}
+
+
+def test_new_objects_as_keys_behind_a_graph_break() -> None:
+    def program(x: Any) -> Any:
+        marks = {Marked(1): 2}
+        api.graph_break()
+        return x * marks[Marked(1)]
+
+    assert torch.equal(api.compile(program, backend="eager")(X), X * 2)

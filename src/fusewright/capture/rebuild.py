@@ -284,6 +284,8 @@ class FunctionWriter:
 
     def _create(self, value: Value) -> None:
         """Push a new object, its content still to be filled in."""
+        if isinstance(value, SetValue) and issubclass(value.cls, frozenset):
+            self._complete_keys(value.members.values())
         try:
             value.rebuild(self)
         except NotConstant:
@@ -301,9 +303,12 @@ class FunctionWriter:
             case ListValue():
                 self._fill_list(value, sequence_base(value.cls).extend)
             case DictValue():
-                for key, item in value.read_entries():
+                entries = list(value.read_entries())
+                self._complete_keys(key for key, _ in entries)
+                for key, item in entries:
                     self._store_item(value, key, item)
             case SetValue() if not issubclass(value.cls, frozenset):
+                self._complete_keys(value.members.values())
                 self.change(set.update, value, list(value.members.values()))
             case MadeValue(attributes=attributes):
                 for name, item in attributes.items():
@@ -312,6 +317,12 @@ class FunctionWriter:
             for name, attribute in value.changes().items():
                 if attribute is not MISSING:
                     self._set_attribute(value, name, attribute)
+
+    def _complete_keys(self, keys: Iterable[Value]) -> None:
+        """Make new objects whole before a set or dict asks for their hashes, which read them."""
+        for key in keys:
+            if _hashes_content(key) and id(key) not in self._completing:
+                self.complete(key)
 
     def _fill_list(self, value: ListValue, function: Callable[..., Any]) -> None:
         items = value.read_items()
@@ -482,6 +493,13 @@ class FunctionWriter:
         self.push(container)
         self.code.load_constant(key)
         self.code.load_subscript()
+
+
+def _hashes_content(value: Value) -> bool:
+    """Whether the hash of a new object depends on what it holds, and not on which object it is."""
+    kind: Any = value.python_type()
+    is_new = value.source is None and not isinstance(value, ConstantValue | SymbolicValue)
+    return is_new and kind.__hash__ is not object.__hash__ and bool(value.parts())
 
 
 # -- called by generated code ---------------------------------------------------------------------
