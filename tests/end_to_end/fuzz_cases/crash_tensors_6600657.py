@@ -18,7 +18,11 @@ def f(x0):
     v0 = x0.var(-1)
     v1 = torch.sgn(v0)
     v2 = torch.atleast_3d(x0)
-    return (v1, v2, x0,)
+    return (
+        v1,
+        v2,
+        x0,
+    )
 
 
 if __name__ == "__main__":
