@@ -42,6 +42,39 @@ def test_jumps_are_where_eager_has_them(name: str, dtype: torch.dtype) -> None:
     torch.testing.assert_close(compiled(x, y), program(x, y), rtol=0, atol=0, equal_nan=True)
 
 
+NUMBERS: dict[str, Callable[[Tensor, float], Any]] = {
+    "equal": lambda x, c: (x == c, x != c),
+    "below": lambda x, c: (x < c, x <= c),
+    "above": lambda x, c: (x > c, x >= c),
+    "a number that comes first": lambda x, c: torch.ge(torch.tensor(c), x),
+    "a tensor of a number": lambda x, c: (x == torch.tensor(c), x.lt(torch.full((3,), c)[1])),
+    "an integer": lambda x, c: (x * 0 + 256 == 257, x * 0 + 2048 == torch.arange(2048, 2051)),
+    "shrunk": lambda x, c: torch.nn.functional.hardshrink(x, c),
+    "shrunk softly": lambda x, c: torch.nn.functional.softshrink(x, c) == 0,
+    "limited": lambda x, c: torch.nn.functional.threshold(x, c, 5.0),
+    "gradient of shrunk": lambda x, c: torch.ops.aten.hardshrink_backward(x, x, c),
+    "gradient of shrunk softly": lambda x, c: torch.ops.aten.softshrink_backward(x, x, c),
+    "gradient of limited": lambda x, c: torch.ops.aten.threshold_backward(x, x, c),
+    "gradient of cut off": lambda x, c: torch.ops.aten.hardtanh_backward(x, x, -c, c),
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("dtype", HALF)
+@pytest.mark.parametrize("name", NUMBERS)
+def test_numbers_are_compared_as_eager_rounds_them(
+    name: str, dtype: torch.dtype, dynamic: bool
+) -> None:
+    """`x == 0.1` holds where `x` is the number of a half type next to 0.1."""
+    program = NUMBERS[name]
+    compiled = fusewright.compile(program, dynamic=dynamic, options={"strict": True})
+    for number in (0.1, 0.3, 0.7, 1.1):
+        near = torch.tensor([number, -number], dtype=dtype)
+        x = torch.cat([near, near.nextafter(2 * near), near.nextafter(0 * near)]).repeat(11)
+        x = x[:, None].expand(-1, 3)
+        torch.testing.assert_close(compiled(x, number), program(x, number), rtol=0, atol=0)
+
+
 EXTREMES: dict[str, Callable[[Tensor], Tensor]] = {
     "amin": lambda x: (x.cos() * x).amin(),
     "amin of one": lambda x: torch.xlogy(x, x)[:, :1].amin(-1),

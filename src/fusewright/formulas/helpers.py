@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from fusewright.fake_rules.geometry import at_least_one
+from fusewright.ir.dtype import BY_TORCH_NAME
 
 
 class Operator(Protocol):
@@ -38,6 +39,15 @@ def widened(x: Tensor) -> Tensor:
 def rounded(x: Tensor, like: Tensor) -> Tensor:
     """A result computed on `widened(like)` in the type of `like`."""
     return aten._to_copy.default(x, dtype=like.dtype) if like.dtype in HALF_TYPES else x
+
+
+def to_compare(x: Tensor, *numbers: float) -> Tensor:
+    """`x` in a type that has these numbers. Operators that compare round a number to the type of
+    `x`; kernels that compare on the way, as those of activations, do not.
+    """
+    dtype = BY_TORCH_NAME[str(x.dtype).removeprefix("torch.")]
+    is_exact = all(isinstance(n, int | float) and dtype.rounded(n) == n for n in numbers)
+    return x if is_exact else widened(x)
 
 
 def eager_rounds_each_step(x: Tensor) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fusewright.formulas.helpers import HALF_TYPES, aten, filled, rounded, widened
+from fusewright.formulas.helpers import HALF_TYPES, aten, filled, rounded, to_compare, widened
 from fusewright.formulas.table import formula
 
 
@@ -142,7 +142,8 @@ def entropy(x: Tensor) -> Tensor:
 def threshold_backward(gradient: Tensor, x: Tensor, threshold: float) -> Tensor:
     """0 where x <= threshold, else g: where x itself is not kept, truth values are."""
     zero = filled(gradient, 0)
-    return aten.where.self(aten.le.Scalar(x, threshold), zero, gradient)
+    is_low = aten.le.Scalar(to_compare(x, threshold), threshold)
+    return aten.where.self(is_low, zero, gradient)
 
 
 @formula(aten.leaky_relu_backward.default)
@@ -156,6 +157,7 @@ def leaky_relu_backward(gradient: Tensor, x: Tensor, slope: float, is_result: bo
 def hardtanh_backward(gradient: Tensor, x: Tensor, low: float, high: float) -> Tensor:
     """g strictly between the bounds, else 0; for NaN 0 on a CPU, g on a GPU."""
     zero = filled(gradient, 0)
+    x = to_compare(x, low, high)
     if x.device.type == "cpu":
         inside = aten.logical_and.default(aten.gt.Scalar(x, low), aten.lt.Scalar(x, high))
         return aten.where.self(inside, gradient, zero)
@@ -163,13 +165,22 @@ def hardtanh_backward(gradient: Tensor, x: Tensor, low: float, high: float) -> T
     return aten.where.self(outside, zero, gradient)
 
 
+@formula(aten.hardshrink.default)
+def hardshrink(x: Tensor, limit: float = 0.5) -> Tensor:
+    """0 within [-limit, limit], else x."""
+    inside = aten.le.Scalar(aten.abs.default(x), limit)
+    return aten.where.self(inside, filled(x, 0), x)
+
+
 @formula(aten.hardshrink_backward.default, aten.softshrink_backward.default)
-def shrink_backward(gradient: Tensor, x: Tensor, limit: float) -> Any:
-    """On a GPU: 0 within [-limit, limit], else g, as for NaN."""
+def shrink_backward(gradient: Tensor, x: Tensor, limit: float) -> Tensor:
+    """0 within [-limit, limit], else g; for NaN 0 on a CPU, g on a GPU."""
+    zero = filled(gradient, 0)
     if x.device.type == "cpu":
-        return NotImplemented
+        outside = aten.gt.Scalar(aten.abs.default(x), limit)
+        return aten.where.self(outside, gradient, zero)
     inside = aten.logical_and.default(aten.ge.Scalar(x, -limit), aten.le.Scalar(x, limit))
-    return aten.where.self(inside, filled(gradient, 0), gradient)
+    return aten.where.self(inside, zero, gradient)
 
 
 @formula(aten.hardswish_backward.default)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
+import math
+import struct
 from enum import Enum
 
 
@@ -67,6 +70,24 @@ class DType(Enum):
         otherwise.
         """
         return DType.F32 if self in (DType.F16, DType.BF16) else self
+
+    def rounded(self, number: float) -> float:
+        """The number of this floating point type that is nearest to a number: of a half type to
+        its nearest one of single precision, as torch rounds.
+        """
+        if self is DType.F64 or math.isnan(number):
+            return number
+        single = ctypes.c_float(number).value
+        if self is DType.F16:
+            try:
+                return float(struct.unpack("e", struct.pack("e", single))[0])
+            except OverflowError:
+                return math.copysign(math.inf, single)
+        if self is DType.BF16 and math.isfinite(single):
+            (word,) = struct.unpack("I", struct.pack("f", single))
+            half_unit = 0x7FFF + (word >> 16 & 1)  # Of two that are as near, the even one.
+            return float(struct.unpack("f", struct.pack("I", word + half_unit & 0xFFFF0000))[0])
+        return single
 
 
 BY_TEXT = {dtype.text: dtype for dtype in DType}

@@ -185,7 +185,8 @@ class Expressions:
         if argument.dtype == dtype:
             return argument
         if isinstance(argument, Constant):
-            return self.constant(argument.value, dtype)
+            number, own = argument.value, argument.dtype
+            return self.constant(own.rounded(number) if own.is_float else number, dtype)
         widens = dtype.is_float and dtype.compute == argument.dtype
         if widens and isinstance(argument, Cast) and argument.argument.dtype == dtype:
             return argument.argument  # widened, and rounded back

@@ -68,10 +68,6 @@ def threshold(x: Scalar, limit: Scalar, value: Scalar) -> Scalar:
     return (x <= limit).where(value, x)
 
 
-def hardshrink(x: Scalar, limit: Scalar | float = 0.5) -> Scalar:
-    return (x.apply("abs") <= limit).where(x.like(0), x)
-
-
 def softshrink(x: Scalar, limit: Scalar | float = 0.5) -> Scalar:
     """The part of x that lies outside of [-limit, limit]: within, 0 without a sign; NaN
     stays NaN.
@@ -116,10 +112,6 @@ def hardsigmoid_backward(gradient: Scalar, x: Scalar) -> Scalar:
     return (x > -3).where((x < 3).where(gradient * (1 / 6), zero), zero)
 
 
-def shrink_backward(gradient: Scalar, x: Scalar, limit: Scalar | float) -> Scalar:
-    return (x.apply("abs") > limit).where(gradient, x.like(0))
-
-
 FORMULAS: dict[str, Callable[..., Scalar]] = {
     "aten.relu.default": relu,
     "aten.gelu.default": gelu,
@@ -142,10 +134,7 @@ FORMULAS: dict[str, Callable[..., Scalar]] = {
 
 JUMPING: dict[str, Callable[..., Scalar]] = {
     "aten.threshold.default": threshold,
-    "aten.hardshrink.default": hardshrink,
     "aten.hardswish_backward.default": hardswish_backward,
     "aten.hardsigmoid_backward.default": hardsigmoid_backward,
-    "aten.hardshrink_backward.default": shrink_backward,
-    "aten.softshrink_backward.default": shrink_backward,
 }
 """Activations and gradients that are not continuous: they jump at a value."""

@@ -32,7 +32,7 @@ class ComputeType(Enum):
 
     PROMOTED = auto()
     """The operands' own common type, whatever the result is, of elements rounded as eager has them
-    in memory: comparisons.
+    in memory, and then to that type, as numbers are: comparisons.
     """
 
     LOGICAL = auto()
@@ -302,6 +302,8 @@ def pointwise(
         named = {
             name: operand(call, value, at, dtype, keyword=True) for name, value in keywords.items()
         }
+        if operands is ComputeType.PROMOTED:
+            converted = [value.cast(dtype.compute) for value in converted]
         return formula(*converted, **named).cast(result.dtype.compute)
 
     return call.elementwise(element)
@@ -343,7 +345,7 @@ def _operand_type(result: DType, operands: ComputeType, arguments: tuple[Any, ..
                 for a in arguments
                 if isinstance(a, (Box, Index, Real, bool, int, float))
             ]
-            return result_type(typed).compute
+            return result_type(typed)
 
 
 def _rule_of(name: str, formula: Formula, operands: ComputeType) -> Rule:
