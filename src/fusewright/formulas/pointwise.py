@@ -184,13 +184,14 @@ def shrink_backward(gradient: Tensor, x: Tensor, limit: float) -> Tensor:
 
 
 @formula(aten.hardswish_backward.default)
-def hardswish_backward(gradient: Tensor, x: Tensor) -> Any:
-    """On a GPU: 0 up to -3, g (x / 3 + 1 / 2) below 3, g from there on, and for NaN."""
-    if x.device.type == "cpu":
-        return NotImplemented
+def hardswish_backward(gradient: Tensor, x: Tensor) -> Tensor:
+    """0 up to -3, g (x / 3 + 1 / 2) below 3, g from there on; for NaN NaN on a CPU, g on a GPU."""
     wide, factor = widened(x), widened(gradient)
     inner = aten.mul.Tensor(factor, aten.add.Scalar(aten.div.Scalar(wide, 3.0), 0.5))
-    inner = aten.where.self(aten.lt.Scalar(wide, 3.0), inner, factor)
+    if x.device.type == "cpu":
+        inner = aten.where.self(aten.ge.Scalar(wide, 3.0), factor, inner)
+    else:
+        inner = aten.where.self(aten.lt.Scalar(wide, 3.0), inner, factor)
     return rounded(aten.where.self(aten.le.Scalar(wide, -3.0), filled(inner, 0), inner), x)
 
 

@@ -102,11 +102,6 @@ def gelu_backward(gradient: Scalar, x: Scalar, approximate: str = "none") -> Sca
     return gradient * (below + x * density)
 
 
-def hardswish_backward(gradient: Scalar, x: Scalar) -> Scalar:
-    inner = gradient * (x / 3 + 0.5)
-    return (x <= -3).where(x.like(0), (x >= 3).where(gradient, inner))
-
-
 def hardsigmoid_backward(gradient: Scalar, x: Scalar) -> Scalar:
     zero = x.like(0)
     return (x > -3).where((x < 3).where(gradient * (1 / 6), zero), zero)
@@ -134,7 +129,6 @@ FORMULAS: dict[str, Callable[..., Scalar]] = {
 
 JUMPING: dict[str, Callable[..., Scalar]] = {
     "aten.threshold.default": threshold,
-    "aten.hardswish_backward.default": hardswish_backward,
     "aten.hardsigmoid_backward.default": hardsigmoid_backward,
 }
 """Activations and gradients that are not continuous: they jump at a value."""
