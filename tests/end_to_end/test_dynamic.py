@@ -107,6 +107,7 @@ def test_gradients_for_many_sizes(function: Callable[..., Any]) -> None:
     "program",
     [
         lambda x, n, m: (x.select_scatter(x[0] + 1, 0, abs(n - m)), x[abs(n - m)] * 2),
+        lambda x, n, m: x.__setitem__(abs(n - m), 3.0) or x + 1,
         lambda x, n, m: x[abs(n - m)].mul_(3) + 1,
         lambda x, n, m: x[n - m : n + m].add_(1).sum() + x[m - n].mul_(2) + x[n - m :],
     ],
