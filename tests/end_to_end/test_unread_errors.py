@@ -167,6 +167,45 @@ def test_resampling_of_nothing_raises(dynamic: bool) -> None:
     assert compiled(torch.ones(0, 1, 4), 3).shape == (0, 1, 3)
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda x, n: torch.zeros(n),
+        lambda x, n: torch.rand(2, n),
+        lambda x, n: torch.eye(3, n),
+        lambda x, n: torch.randperm(n),
+        lambda x, n: torch.randint(0, 9, (n,)),
+        lambda x, n: torch.linspace(0, 1, n),
+        lambda x, n: x.new_ones(n),
+        lambda x, n: x.view(n, -1),
+    ],
+)
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_a_size_that_becomes_negative_raises(make: Callable[[Tensor, int], Tensor]) -> None:
+    def use(x: Tensor, n: int, m: int) -> Tensor:
+        make(x, n - m)
+        return x + 1
+
+    compiled = fusewright.compile(use, dynamic=True)
+    for n, m in ((7, 4), (7, 5)):
+        assert torch.equal(compiled(X, n, m), X + 1)
+    for n, m in ((4, 7), (3, 4)):
+        assert raised(compiled, X, n, m)[0] is raised(use, X, n, m)[0]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: x.softmax(2),
+        lambda x: x.log_softmax(-3),
+        lambda x: F.conv1d(x[None], x[None, :, :1], dilation=0),
+        lambda x: F.conv_transpose1d(x[None], x[:, None, :1], stride=0),
+    ],
+)
+def test_an_argument_out_of_its_range_raises(call: Callable[[Tensor], Tensor]) -> None:
+    assert raised(fusewright.compile(call), X)[0] is raised(call, X)[0]
+
+
 def test_a_read_of_everything_still_takes_the_value_in() -> None:
     """The index is checked in the kernel of its one reader, and nothing is stored between."""
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from fusewright.fake_rules.geometry import (
     Geometry,
     Rule,
+    are_sizes,
     contiguous,
     elementwise,
     extent,
@@ -43,31 +44,35 @@ def sized(
         torch.strided,
     ):
         return None
-    return contiguous(dtype or torch.get_default_dtype(), size)
+    return contiguous(dtype or torch.get_default_dtype(), size) if are_sizes(size) else None
 
 
-def random_integers(*arguments: Any, dtype: torch.dtype | None = None, **options: Any) -> Geometry:
+def random_integers(
+    *arguments: Any, dtype: torch.dtype | None = None, **options: Any
+) -> Geometry | None:
     """randint(high, size) and randint(low, high, size)."""
-    return contiguous(dtype or torch.int64, arguments[-1])
+    size = arguments[-1]
+    return contiguous(dtype or torch.int64, size) if are_sizes(size) else None
 
 
-def permutation(n: int, *, dtype: torch.dtype | None = None, **options: Any) -> Geometry:
+def permutation(n: int, *, dtype: torch.dtype | None = None, **options: Any) -> Geometry | None:
     """randperm(n)."""
-    return contiguous(dtype or torch.int64, (n,))
+    return contiguous(dtype or torch.int64, (n,)) if are_sizes((n,)) else None
 
 
 def identity(
     n: int, m: int | None = None, *, dtype: torch.dtype | None = None, **options: Any
-) -> Geometry:
+) -> Geometry | None:
     """eye(n), eye(n, m)."""
-    return contiguous(dtype or torch.get_default_dtype(), (n, n if m is None else m))
+    size = (n, n if m is None else m)
+    return contiguous(dtype or torch.get_default_dtype(), size) if are_sizes(size) else None
 
 
 def evenly_spaced(
     start: Any, end: Any, steps: int, *, dtype: torch.dtype | None = None, **options: Any
 ) -> Geometry | None:
     """linspace with numbers for its ends."""
-    if not (is_number(start) and is_number(end)):
+    if not (is_number(start) and is_number(end) and are_sizes((steps,))):
         return None
     return contiguous(dtype or torch.get_default_dtype(), (steps,))
 

@@ -48,6 +48,16 @@ def require(condition: Any) -> None:
         condition.node.expect_true()
 
 
+def are_sizes(extents: Iterable[Any]) -> bool:
+    """Whether none is negative, which is guarded; of one that depends on data that is not asked."""
+    conditions = [extent >= 0 for extent in extents]
+    return all(
+        condition
+        for condition in conditions
+        if not (isinstance(condition, torch.SymBool) and condition.node.depends_on_data())
+    )
+
+
 def contiguous(dtype: torch.dtype, size: Sequence[int]) -> Geometry:
     """Row-major geometry; a dimension of size 0 counts as 1 in the strides, as in torch."""
     facts = facts_of(size)

@@ -236,11 +236,13 @@ def convolution(
             values[axis] if len(values) > 1 else values[0]
             for values in (stride, padding, dilation, output_padding)
         )
+        if s <= 0 or d <= 0:
+            return None
         reach = d * (weight.shape[2 + axis] - 1) + 1
         extent = x.shape[2 + axis]
         if transposed:
             sizes.append((extent - 1) * s - 2 * p + reach + extra)
-        elif s > 0 and extent + 2 * p >= reach:
+        elif extent + 2 * p >= reach:
             sizes.append((extent + 2 * p - reach) // s + 1)
         else:
             return None

@@ -26,6 +26,12 @@ MOST_DIMENSIONS = 64
 """The number of dimensions that a tensor reduced by torch may have."""
 
 
+def _has_dimension(x: Tensor, dim: int) -> bool:
+    """Whether `dim` names a dimension; one without any has one to name."""
+    rank = max(x.dim(), 1)
+    return -rank <= dim < rank
+
+
 def _reduced_size(x: Tensor, dims: Any, keepdim: bool) -> tuple[int, ...] | None:
     if isinstance(dims, int):
         dims = (dims,)
@@ -149,15 +155,15 @@ def loss_of_logits(
 
 def running(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Geometry | None:
     """cumsum, cumprod: integers are accumulated in int64."""
-    if not -max(x.dim(), 1) <= dim < max(x.dim(), 1):
+    if not _has_dimension(x, dim):
         return None
     natural = x.dtype if x.dtype.is_floating_point or x.dtype.is_complex else torch.int64
     return contiguous(dtype or natural, x.shape)
 
 
-def same_contiguous(x: Tensor, *parameters: Any) -> Geometry | None:
+def softmax(x: Tensor, dim: int, half_to_float: bool) -> Geometry | None:
     """_softmax, _log_softmax without a change of type: contiguous for every layout."""
-    if parameters[1:] != (False,) or not x.dtype.is_floating_point:
+    if half_to_float or not x.dtype.is_floating_point or not _has_dimension(x, dim):
         return None
     return contiguous(x.dtype, x.shape)
 
@@ -308,7 +314,7 @@ RULES: dict[Any, Rule] = {
     **named(vector_norm, "linalg_vector_norm"),
     **named(loss_of_logits, "binary_cross_entropy_with_logits"),
     **named(running, "cumsum cumprod"),
-    **named(same_contiguous, "_softmax _log_softmax"),
+    **named(softmax, "_softmax _log_softmax"),
     **named(safe_softmax, "_safe_softmax"),
     **named(nll_loss, "nll_loss_forward"),
     **named(layer_norm, "native_layer_norm"),

@@ -13,7 +13,14 @@ import torch
 from torch import Tensor
 
 from fusewright.errors import DataDependent
-from fusewright.fake_rules.geometry import contiguous, facts_of, known_equal, named, require
+from fusewright.fake_rules.geometry import (
+    are_sizes,
+    contiguous,
+    facts_of,
+    known_equal,
+    named,
+    require,
+)
 from fusewright.ir.index import product
 from fusewright.ir.relations import below, equal
 from fusewright.records import record
@@ -82,6 +89,8 @@ def complete_size(size: list[int], count: int) -> list[int] | None:
     if len(unknown) > 1:
         return None
     rest = [extent for dim, extent in enumerate(size) if dim not in unknown]
+    if not are_sizes(rest):
+        return None
     facts = facts_of(rest)
     known_count: Any = (
         math.prod(rest) if facts is None else symbolic_int(facts, product(map(index_of, rest)))
