@@ -329,6 +329,16 @@ def test_parts_of_complex_numbers_are_judged_one_by_one() -> None:
     assert wrong == {"wrong_value"}
 
 
+def test_a_sum_of_gradients_may_be_nan_in_both_parts_of_a_complex_number() -> None:
+    """A number that is added has been multiplied by 1. Without NaN there is none to spread."""
+    body = (
+        "x = torch.complex(x0, x0)\nv = x.to(torch.bfloat16) * {}\nreturn (v.to(torch.complex64),)"
+    )
+    for factor, kinds in (("torch.nan", set()), ("1", {"wrong_value"})):
+        both: Fault = lambda f, x: (f(x)[0] * complex(0, torch.inf),)  # noqa: E731
+        assert found(program(body.format(factor)), both) == kinds
+
+
 def test_right_programs_have_no_findings() -> None:
     assert check(program("y = x0.sin()\nx0.add_(1)\nreturn (y, x0[1:], x0)")).outcome == "right"
     assert check(program("return (x0[9],)")).outcome == "same exception"

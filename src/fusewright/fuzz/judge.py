@@ -144,6 +144,9 @@ ZEROS: Final = "_efficientzerotensor"
 computed with. Compiled code has them as numbers: 0 / 0 is NaN.
 """
 
+OVERFLOWING: Final = DEVIATIONS | RESAMPLING
+"""Operators that may overflow on the way to a result that is finite, or to one that is not."""
+
 SIGNS: Final = frozenset(str.split("signbit copysign"))
 """Operators that show the sign of a NaN, which means nothing."""
 
@@ -226,10 +229,9 @@ class _Noise(TorchDispatchMode):
             self._overflow(tensors[0], args[0])
             if self._cancels and name in WITH_STATISTICS:
                 self._cancel(tensors[0], args[0], tensors[2])
-        if name in DEVIATIONS and self._seed % 4 == 3:
-            self._overflow_squares(function, tensors[0], args, kwargs)
-        if name in RESAMPLING and self._seed % 4 == 3:
-            self._overflow_between(function, tensors[0], args, kwargs)
+        if name in OVERFLOWING and self._seed % 4 == 3:
+            overflow = self._overflow_squares if name in DEVIATIONS else self._overflow_between
+            overflow(function, tensors[0], args, kwargs)
         if name in CANCELLING:
             factor, argument = args[0], args[-1]  # one and the same without a gradient
             noise = factor * self._noise(factor.shape).to(factor)
@@ -246,6 +248,8 @@ class _Noise(TorchDispatchMode):
                 self._change(tensor)
         if name in WITHIN_ONE and not result.is_complex():
             result.clamp_(-1, 1)
+        if not function.is_view:
+            self._spread_nan(tensors)
         return result
 
     def _arguments(self, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Sequence[Any]:
@@ -317,6 +321,14 @@ class _Noise(TorchDispatchMode):
         tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
         at_nan = functools.reduce(torch.logical_or, [tensor.isnan() for tensor in tensors])
         return torch.where(at_nan, other, result)
+
+    def _spread_nan(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Make complex numbers NaN in both parts where they are in one, as those are that a product
+        or a sum of gradients has given, in some runs.
+        """
+        for tensor in tensors if self._seed % 3 == 2 else ():
+            if tensor.is_complex() and tensor.layout == torch.strided and tensor.data_ptr():
+                tensor.copy_(torch.where(tensor.isnan(), complex(math.nan, math.nan), tensor))
 
     def _overflow(self, result: torch.Tensor, value: torch.Tensor) -> None:
         """Make what is normalised 0 where squares of `value` may overflow, in some runs."""
