@@ -46,6 +46,27 @@ PROGRAMS: dict[str, Program] = {
 }
 
 
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x, n: x.topk(n // 2, 0)[0],
+        lambda x, n: (x.topk(n // 2, 0)[0] * 2, x[: n // 3].sin()),
+        lambda x, n: x.flatten()[: n // 2].view(n // 2, 1).exp().sum(0),
+    ],
+)
+def test_sizes_that_are_parts_of_a_number(program: Callable[..., Any]) -> None:
+    """Backward takes the number: from half of it, rounded down, it does not follow."""
+    compiled = fusewright.compile(program, dynamic=True, options={"strict": True, "verify": True})
+    for rows, n in ((8, 6), (5, 5), (9, 8), (7, 7)):
+        x = torch.randn(rows, 4, requires_grad=True)
+        gradients = []
+        for function in (compiled, program):
+            results = function(x, n)
+            loss = sum(y.sum() for y in (results if isinstance(results, tuple) else (results,)))
+            gradients.append(torch.autograd.grad(loss, x))
+        torch.testing.assert_close(*gradients)
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_programs(name: str) -> None:
     program = PROGRAMS[name]

@@ -22,7 +22,7 @@ from fusewright.aot.dead_code import dependents, is_wanted
 from fusewright.aot.eager_saves import EagerSave
 from fusewright.aot.graph import AtenGraph, constants_of
 from fusewright.aot.joint import JointGraph, OutputHistory
-from fusewright.aot.partition import Partition, ancestors, subgraph
+from fusewright.aot.partition import Partition, ancestors, subgraph, untold_numbers
 from fusewright.aot.specs import FromGraph, FromInput, Leaf
 from fusewright.opaque import is_number
 from fusewright.records import record, replace
@@ -102,7 +102,9 @@ def _part(partition: Partition, history: OutputHistory) -> BackwardPart:
     own = dependents(backward.graph, tangents)
     needed = ancestors([*outputs, *(node for node in own if is_wanted(node))])
     nodes = [node for node in backward.graph.nodes if node in needed]
-    saved = [(node, place) for node, place in all_saved if node in needed]
+    read = {node for node, _ in all_saved if node in needed}
+    read.update(untold_numbers([node for node, _ in all_saved], [*read, *tangents]))
+    saved = [(node, place) for node, place in all_saved if node in read]
     graph = subgraph(nodes, [*(node for node, _ in saved), *tangents], outputs)
     numbers = {position: number for number, position in enumerate(positions)}
 

@@ -27,9 +27,11 @@ from fusewright.aot.functionalize import memory_owner, shown_memory, view_source
 from fusewright.aot.graph import AtenGraph, constants_of
 from fusewright.aot.joint import JointGraph
 from fusewright.aot.specs import FromGraph, FromInput
+from fusewright.ir.index import Index, Symbol
 from fusewright.opaque import is_number
 from fusewright.operators import OperatorKind, facts, is_pointwise
 from fusewright.records import record
+from fusewright.symbolic.nodes import index_of
 from fusewright.torch_compat import OpOverload
 
 aten = torch.ops.aten
@@ -224,6 +226,8 @@ def split(joint: JointGraph, halves: Halves, saved: Iterable[fx.Node]) -> Partit
         for node in (*halves.forward, *halves.early)
         if node in reached and (node in wanted or node.op == "placeholder") and not _is_held(node)
     ]
+    inputs = joint.graph.find_nodes(op="placeholder")
+    boundary += untold_numbers(inputs, [*boundary, *joint.tangent_nodes])
     boundary.sort(key=lambda node: not is_number(node.meta["val"]))  # numbers first
     forward, places = _forward_graph(joint, halves, boundary)
     nodes = _late(joint, halves, reached, set(boundary))
@@ -242,6 +246,33 @@ def split(joint: JointGraph, halves: Halves, saved: Iterable[fx.Node]) -> Partit
         ),
         joint=joint,
     )
+
+
+def untold_numbers(nodes: Iterable[fx.Node], taken: Iterable[fx.Node]) -> list[fx.Node]:
+    """Those of `nodes` that are numbers on which sizes of what a graph takes depend by quotients
+    alone, from which they cannot be computed: `s0` of `f32[s0 // 2]`.
+    """
+    extents = [index_of(number) for node in taken for number in _numbers_of(node.meta["val"])]
+    told = {symbol for index in extents for symbol in _summed(index)}
+    untold = {symbol for index in extents for symbol in index.free()} - told
+    return [
+        node
+        for node in nodes
+        if isinstance(node.meta["val"], torch.SymInt)
+        and not untold.isdisjoint(_summed(index_of(node.meta["val"])))
+    ]
+
+
+def _numbers_of(value: Any) -> list[torch.SymInt]:
+    """A number, or the sizes and strides of a tensor, where they are symbolic."""
+    is_tensor = isinstance(value, torch.Tensor)
+    numbers = (*value.shape, *value.stride()) if is_tensor else (value,)
+    return [number for number in numbers if isinstance(number, torch.SymInt)]
+
+
+def _summed(index: Index) -> set[Symbol]:
+    """The symbols in an expression's sum that stand in products, not in quotients alone."""
+    return {atom for _, atoms in index.terms for atom in atoms if isinstance(atom, Symbol)}
 
 
 def _late(
