@@ -398,7 +398,27 @@ def test_what_eager_alone_saves_is_looked_at_where_torch_tells_it(
     is_told: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch_compat.autograd, "UNPACKS_ONE_BY_ONE", is_told)
-    raised = Raised("backward", "RuntimeError", "a tensor was modified by an inplace operation", "")
-    eager, compiled = [Outcome(raised, {})], [Outcome(None, {})]
-    findings = list(compare(eager, compiled, Judge(program("return (x0,)"))))
-    assert [finding.kind for finding in findings] == (["missing_exception"] if is_told else [])
+    text = "a tensor was modified by an inplace operation{}"
+    first, second = (Raised("backward", "RuntimeError", text.format(end), "") for end in ("", "!"))
+    assert exceptions(first, None) == (["missing_exception"] if is_told else [])
+    assert exceptions(first, second) == (["message"] if is_told else [])
+    other = Raised("backward", "RuntimeError", "of another kind", "")
+    assert exceptions(other, None) == ["missing_exception"]
+    assert exceptions(other, second) == ["message"]
+
+
+def exceptions(eager: Raised | None, compiled: Raised | None) -> list[str]:
+    """The classes of what differs between two calls that end so."""
+    outcomes = ([Outcome(raised, {})] for raised in (eager, compiled))
+    return [finding.kind for finding in compare(*outcomes, Judge(program("return (x0,)")))]
+
+
+def test_a_gpu_may_lack_a_kernel_for_what_is_compiled() -> None:
+    for text, kinds in (
+        ("\"angle_cuda\" not implemented for 'Half'", []),
+        ("\"angle_cuda\" not implemented for 'Half', and more", ["missing_exception"]),
+        ("\"angle_cpu\" not implemented for 'Half'", ["missing_exception"]),
+    ):
+        raised = Raised("call", "NotImplementedError", text, "")
+        assert exceptions(raised, None) == kinds
+        assert exceptions(None, raised) == ["extra_exception"]
