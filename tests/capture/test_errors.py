@@ -245,6 +245,36 @@ def test_a_caught_exception_has_a_traceback() -> None:
     assert torch.equal(api.compile(f, backend="eager", fullgraph=True)(X), X + 2)
 
 
+class ThreeRows(torch.nn.Module):
+    def forward(self, x):
+        return x.view(7)
+
+
+def looks_at_lines(x):
+    try:
+        raise ValueError("three rows, please")
+    except ValueError as error:
+        return x + error.__traceback__.tb_lineno
+
+
+@pytest.mark.parametrize(
+    ("program", "told"),
+    [
+        (
+            looks_at_lines,
+            r"ValueError\('three rows, please'\), raised at .*py:\d+  raise ValueError",
+        ),
+        # torch.fx looks at the traceback of whatever leaves a module of its own.
+        (torch.fx.symbolic_trace(ThreeRows()), r"RuntimeError\(.*, raised at .*view = x.view\(7\)"),
+    ],
+)
+def test_what_cannot_be_captured_where_an_exception_is_handled_names_that(
+    program: Any, told: str
+) -> None:
+    with pytest.raises(Unsupported, match=f"exception is being handled there: {told}"):
+        api.compile(program, backend="eager", fullgraph=True)(X)
+
+
 def test_what_the_callers_handle() -> None:
     def looks(x):
         try:

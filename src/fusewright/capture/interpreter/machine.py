@@ -236,6 +236,8 @@ class Machine:
     def unsupported(self, reason: Reason, **details: object) -> Unsupported:
         """The error for what cannot be captured, at the line of the user; the caller raises it."""
         text, calls = reason.text(**details), [self._call(frame) for frame in self.frames]
+        if isinstance(self.handled, ExceptionValue):  # It may be all that the user has to mend.
+            text += f"\n  an exception is being handled there: {self.handled.describe_origin()}"
         return Unsupported(text, self.location(), reason.remedy, reason.name, calls)
 
     def failure(self, error: Exception) -> Unsupported:
@@ -265,7 +267,7 @@ class Machine:
             for argument in arguments
         ]
         error = ExceptionValue(kind, values)
-        error.follow(self.handled)
+        error.follow(self)
         raise TracedError(error)
 
     def guard(self, kind: Kind, source: Source | None, expected: Any = None) -> None:

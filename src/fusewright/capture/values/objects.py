@@ -37,7 +37,7 @@ from fusewright.capture.values.base import (
     raise_no_attribute,
 )
 from fusewright.capture.values.constant import ConstantValue
-from fusewright.errors import Unsupported
+from fusewright.errors import Location, Unsupported
 
 if TYPE_CHECKING:
     from fusewright.capture.values.mappings import DictValue
@@ -522,7 +522,7 @@ CHAIN: Final = ("__cause__", "__context__", "__suppress_context__")
 class ExceptionValue(ObjectValue):
     """An exception object."""
 
-    __slots__ = ("arguments",)
+    __slots__ = ("arguments", "raised_at")
 
     def __init__(
         self,
@@ -533,6 +533,8 @@ class ExceptionValue(ObjectValue):
     ) -> None:
         super().__init__(cls, object, source)
         self.arguments = list(arguments)
+        self.raised_at: Location | None = None
+        """The line of the user that raised it; None before, and where that was not traced."""
 
     @classmethod
     def existing(cls, machine: Machine, error: BaseException, source: Source) -> ExceptionValue:
@@ -558,17 +560,24 @@ class ExceptionValue(ObjectValue):
                 return self.arguments[0] if self.arguments else machine.new(None)
         return super().slot(machine, name)
 
-    def follow(self, handled: Value | None) -> None:
-        """Be raised while another exception is being handled."""
+    def follow(self, machine: Machine) -> None:
+        """Be raised by the line that is executed, while another exception may be handled."""
+        self.raised_at = self.raised_at or machine.location()
         if self.object is not MISSING:
             return
+        handled = machine.handled
         self.known["__traceback__"] = TracebackValue()
         if handled is not None and handled is not self:
             self.known["__context__"] = handled
 
     def describe(self) -> str:
-        arguments = ", ".join(argument.describe() for argument in self.arguments)
+        words = (argument.describe() for argument in self.arguments)
+        arguments = ", ".join(each.removeprefix("the constant ") for each in words)
         return f"{self.cls.__name__}({arguments})"
+
+    def describe_origin(self) -> str:
+        """The exception, and the line that raised it."""
+        return self.describe() + (f", raised at {self.raised_at}" if self.raised_at else "")
 
     def to_python(self) -> Any:
         if self.cls.__module__ != "builtins":

@@ -27,7 +27,7 @@ def raise_exception(frame: Frame, count: int) -> Value | None:
         raise TracedError(machine.handled)
     raised = _exception(frame, frame.stack.pop(), "exceptions must derive from BaseException")
     if isinstance(raised, ExceptionValue):
-        raised.follow(machine.handled)
+        raised.follow(machine)
     if cause is not None and isinstance(raised, ObjectValue):
         if not (type(cause) is ConstantValue and cause.value is None):
             cause = _exception(frame, cause, "exception causes must derive from BaseException")
