@@ -120,7 +120,7 @@ def compile(
         fullgraph=fullgraph,
         dynamic=dynamic,
         dynamic_shapes=_dynamic_shapes(dynamic_shapes, target),
-        options=front_end_options({**(options or {}), **limit}),
+        options=front_end_options({**(options or {}), **limit}, is_one_graph=fullgraph),
         name=name,
     )
     target = original_of(target)

@@ -78,6 +78,12 @@ KEYWORDS: Final = ("fullgraph", "dynamic", "backend", "mode", "disable", "dynami
 """Keywords of `compile` that somebody may look for among its options."""
 
 
+ONE_GRAPH: Final[dict[str, Any]] = {"capture_scalar_outputs": True}
+"""Options of a call that has to be one graph, where the user says nothing else: a graph break is
+mostly quicker than an integer in the graph, but there it is an error.
+"""
+
+
 class OfData(NamedTuple):
     """The values of tensors that a graph keeps as symbols, in place of a graph break."""
 
@@ -201,7 +207,9 @@ class Options:
     """
 
     capture_scalar_outputs: bool = False
-    """Keep integers that depend on the values of tensors in the graph: `.item()`, `.tolist()`."""
+    """Keep integers that depend on the values of tensors in the graph: `.item()`, `.tolist()`. On
+    where a call has to be one graph (`ONE_GRAPH`).
+    """
 
     capture_dynamic_output_shape_ops: bool = True
     """Keep tensors in the graph whose sizes depend on values: the results of `nonzero`, boolean
@@ -284,8 +292,9 @@ def _hint(name: str, options: Iterable[str]) -> str:
     return f"{near[0]!r} is a keyword of compile" if near else did_you_mean(name, options)
 
 
-def front_end_options(options: dict[str, Any] | None) -> Options:
+def front_end_options(options: dict[str, Any] | None, *, is_one_graph: bool = False) -> Options:
     """The options in `given` that capture reads, whatever the backend, which reads the others."""
+    given = (ONE_GRAPH if is_one_graph else {}) | (options or {})
     return Options.from_user(
-        {name: value for name, value in (options or {}).items() if name in FRONT_END_OPTIONS}
+        {name: value for name, value in given.items() if name in FRONT_END_OPTIONS}
     )

@@ -25,7 +25,7 @@ from fusewright.capture.guards import GuardSet, build_guards
 from fusewright.capture.sizes import SizeHistory
 from fusewright.capture.trace import root_call
 from fusewright.compiled import original_of
-from fusewright.config import Options
+from fusewright.config import ONE_GRAPH, Options
 from fusewright.context import COLLECTOR_PAUSE
 from fusewright.errors import Location, Unsupported
 from fusewright.torch_compat.trees import flatten_tree, tree_codegen
@@ -50,7 +50,7 @@ class Exported(NamedTuple):
 def exporter(target: Callable[..., Any], options: Mapping[str, Any] | None) -> Callable[..., Any]:
     """A function that exports a call of `target` with the arguments that it is given."""
     target = original_of(target)
-    chosen = Options.from_user(dict(options or {}))
+    chosen = Options.from_user({**ONE_GRAPH, **(options or {})})
 
     def export_call(*args: Any, **kwargs: Any) -> Exported:
         with COLLECTOR_PAUSE:

@@ -215,8 +215,50 @@ def test_sizes_of_data_are_in_the_graph_where_that_is_not_turned_off() -> None:
     off = {"capture_dynamic_output_shape_ops": False}
     with pytest.raises(Unsupported, match="without its data"):
         fusewright.compile(PROGRAMS["nonzero"], backend="eager", fullgraph=True, options=off)(x)
+
+
+def test_integers_are_in_a_graph_that_may_not_break_where_that_is_not_turned_off() -> None:
+    x, program = torch.eye(3), PROGRAMS["number"]
+    found = fusewright.compile(program, backend="eager", fullgraph=True)(x)
+    torch.testing.assert_close(found, program(x))
+    torch.testing.assert_close(fusewright.export(program)(x)(x), program(x))
+    off = {"capture_scalar_outputs": False}
     with pytest.raises(Unsupported, match="capture_scalar_outputs"):
-        fusewright.compile(PROGRAMS["number"], backend="eager", fullgraph=True)(x)
+        fusewright.compile(program, backend="eager", fullgraph=True, options=off)(x)
+    compiled = fusewright.compile(program, backend="eager")
+    torch.testing.assert_close(compiled(x), program(x))
+    assert len(compilations(compiled)) > 1
+
+
+SPLITS: dict[str, Callable[[Tensor, Tensor], Any]] = {
+    "a tensor": torch.tensor_split,
+    "numbers": lambda x, places: x.tensor_split(tuple(places.tolist())),
+    "the last dimension": lambda x, places: torch.tensor_split(x.T, places, dim=-1),
+    "sums": lambda x, places: [part.sum(0) for part in x.tensor_split(places, 0)],
+}
+
+
+@pytest.mark.parametrize("name", SPLITS)
+def test_parts_between_places_of_a_tensor(name: str) -> None:
+    """Places that do not go up, or count from the end, are for eager."""
+    program = SPLITS[name]
+    compiled = fusewright.compile(program, fullgraph=True)
+    x = torch.randn(10, 3)
+    for places in ([2, 5], [0, 0], [4, 10], [5, 2], [-3, 8], [4, 40]):
+        inputs = x, torch.tensor(places)
+        torch.testing.assert_close(compiled(*inputs), program(*inputs))
+    assert len(compilations(compiled)) == 1
+
+
+def test_parts_of_sizes_in_a_tensor() -> None:
+    def program(x: Tensor, sizes: Tensor) -> Any:
+        return [part * 2 for part in x.split(sizes.tolist())]
+
+    compiled = fusewright.compile(program, fullgraph=True)
+    for sizes in ([2, 5, 3], [0, 10, 0]):
+        inputs = torch.randn(10, 3), torch.tensor(sizes)
+        torch.testing.assert_close(compiled(*inputs), program(*inputs))
+    assert len(compilations(compiled)) == 1
 
 
 def within_groups(x: Tensor, counts: Tensor) -> Tensor:

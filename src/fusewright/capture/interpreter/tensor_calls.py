@@ -105,7 +105,7 @@ def call_graph(
     try:
         result = machine.builder.run(function, fake_arguments, fake_keywords)
     except Required as needed:
-        _check(machine, function, needed)
+        check_required(machine, function, needed)
         return call_graph(machine, function, arguments, keywords)
     except FAKE_FAILURES as error:
         positional = [_with_numbers(machine, argument) for argument in arguments]
@@ -274,7 +274,7 @@ def _guard_leaves(machine: Machine) -> None:
             machine.guard(GuardKind.EQUALS, is_leaf, tensor.object.is_leaf)
 
 
-def _check(machine: Machine, function: Any, needed: Required) -> None:
+def check_required(machine: Machine, function: Any, needed: Required) -> None:
     """Add the condition that a call puts on sizes that depend on data to the graph, as a check, and
     assume it from there on: when the call is tried again, it cannot fail for the same condition.
     Unsupported: checks are not allowed here, since eager may go on where the condition does not
