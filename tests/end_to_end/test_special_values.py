@@ -13,7 +13,15 @@ from torch import Tensor
 
 import fusewright
 from fusewright.lower.rules import words
-from tests.end_to_end.special_values import cases, check, differences, is_known, run
+from tests.end_to_end.special_values import (
+    EXACT_GRADIENTS,
+    ROUNDED_TO_ZERO_ON_A_GPU,
+    cases,
+    check,
+    differences,
+    is_known,
+    run,
+)
 
 EVERY = 53
 """One of so many pairs of a case and a type; a prime, so that it meets all types."""
@@ -42,6 +50,37 @@ PAIRS = [
 )
 def test_special_values_are_as_in_eager(case: Any, dtype: torch.dtype) -> None:
     assert list(check(case, dtype)) == []
+
+
+AS_GOOD_AS_ZERO = [
+    # Eager's number, the compiled one, that of double precision, and whether it is a difference.
+    ("F.silu", -8.64e-37, -0.0, -8.63e-37, False),
+    ("F.silu", -8.64e-33, -0.0, -8.63e-33, True),
+    ("F.gelu:tanh", -0.0, -1.2e-37, -0.0, False),
+    ("F.gelu:tanh", -0.0, -1.2e-32, -0.0, True),
+    ("logaddexp", 3.76e-39, 2.94e-39, 3.758e-39, False),
+    ("logaddexp", 3.76e-37, 2.94e-37, 3.758e-37, True),
+    ("F.mish", -8.64e-37, -0.0, -8.63e-37, True),
+    ("tanh", 0.0, 1.7e-17, 1.7e-17, False),
+    ("tanh", 0.0, 1.7e-17, 0.0, True),
+]
+
+
+@pytest.mark.parametrize(("name", "eager", "compiled", "exact", "is_found"), AS_GOOD_AS_ZERO)
+def test_what_a_gpu_rounds_to_zero(
+    name: str, eager: float, compiled: float, exact: float, is_found: bool
+) -> None:
+    (case,) = (case for case in cases() if case.name == name)
+    numbers = [torch.tensor([number], dtype=torch.bfloat16) for number in (eager, compiled)]
+    double = torch.tensor([exact], dtype=torch.float64)
+    smallest = ROUNDED_TO_ZERO_ON_A_GPU.get(name, 0.0)
+    found = differences(case, "gradient 0", *numbers, double, double, smallest)
+    assert bool(list(found)) == is_found
+
+
+def test_the_gradient_of_tanh_is_judged_by_one_that_does_not_cancel() -> None:
+    x = torch.tensor([20.0], dtype=torch.float64)
+    assert EXACT_GRADIENTS["tanh"](x).item() == pytest.approx(4 * math.exp(-40))
 
 
 def test_what_is_raised_to_a_power_is_judged_by_its_error() -> None:
