@@ -14,6 +14,7 @@ from torch.testing._internal.common_methods_invocations import op_db
 import fusewright
 from fusewright.containers import mapped
 from fusewright.fake import FakeMode, refusals
+from fusewright.fake_rules.trial import result_for_zeros
 from tests.operators.samples import name_of
 
 
@@ -112,6 +113,44 @@ def test_kernels_that_trust_lengths_are_not_tried_on_less(monkeypatch: pytest.Mo
     backward = torch.ops.aten._ctc_loss_backward.default
     result = run(backward, losses, logarithms, targets, *lengths, losses, alpha, 0)
     assert result.shape == logarithms.shape and not tried
+
+
+IMAGE, PLACE = torch.ones(1, 1, 1, 1), torch.zeros(1, 1, 1, 1, dtype=torch.int64)
+LENGTHS = ([1], [1])
+
+TRUSTING: dict[Any, tuple[tuple[Any, ...], set[int]]] = {
+    aten.linalg_ldl_solve.default: ((FLOAT[:, :2], LONG[0, :2].int(), FLOAT), {1}),
+    aten.adaptive_max_pool2d_backward.default: ((IMAGE, IMAGE, PLACE), {0}),
+    aten._ctc_loss.default: ((IMAGE[0], PLACE[0, 0], *LENGTHS), {0}),
+    aten._ctc_loss_backward.default: (
+        (IMAGE[0, 0, 0], IMAGE[0], PLACE[0, 0], *LENGTHS, IMAGE[0, 0, 0], FLOAT[None, :1], 0),
+        {0},
+    ),
+}
+
+
+@pytest.mark.parametrize("op", TRUSTING, ids=str)
+def test_kernels_that_trust_integers_are_asked_with_those_that_lead_nowhere(
+    op: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fills: list[int] = []
+
+    def refuse(trial: Any, fill: int, types: Any) -> Exception:
+        fills.append(fill)
+        return RuntimeError("no")
+
+    monkeypatch.setattr(refusals.EagerTrial, "error_for", refuse)
+    args, expected = TRUSTING[op]
+    fakes = mapped(FakeMode().fake, args)
+    assert refusals.refusal(op, fakes, {}) is not None
+    assert set(fills) == expected
+    assert (result_for_zeros(op, fakes, {}) is None) == (0 not in expected)
+
+
+def test_kernels_that_trust_integers_are_not_tried_on_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(refusals.EagerTrial, "error", None)  # may not be called
+    images = torch.ones(1, 1, 80, 80), torch.ones(1, 1, 80, 80), PLACE.expand(1, 1, 80, 80)
+    run(aten.adaptive_max_pool2d_backward.default, *images)
 
 
 def test_asking_draws_no_random_numbers() -> None:

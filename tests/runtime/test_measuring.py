@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import fusewright
+from fusewright.inspect.timing import time_graph
 from fusewright.runtime.compiled import CompiledGraph
 from fusewright.runtime.measuring import Input
 from tests.threads import with_threads
@@ -129,3 +130,20 @@ def test_inputs_of_every_kind(dtype: torch.dtype) -> None:
     repeated = Input((4, 3), (0, 2), dtype, "cpu").random({})
     assert repeated.shape == (4, 3) and repeated.stride() == (0, 2)
     assert Input((0, 3), (3, 1), dtype, "cpu").random({}).shape == (0, 3)
+
+
+def solves(factors: torch.Tensor, pivots: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    return torch.linalg.ldl_solve(factors, pivots, x) * 2
+
+
+def test_a_kernel_that_trusts_integers_is_not_called_on_random_ones() -> None:
+    """The rows that pivots name are swapped, whether there are such rows or not."""
+    x = torch.eye(4)
+    compiled = fusewright.compile(solves, options={"strict": True})
+    compiled(*torch.linalg.ldl_factor(x), x)
+    (compilation,) = fusewright.compilations(compiled)
+    assert isinstance(compilation.compiled, CompiledGraph)
+    done = run(compilation.compiled.path)
+    assert done.returncode == 1 and "trusts the integers" in done.stderr
+    with pytest.raises(RuntimeError, match="trusts the integers"):
+        time_graph(compilation.compiled)

@@ -23,7 +23,7 @@ from fusewright.fake_rules.arguments import flat
 from fusewright.fake_rules.geometry import require
 from fusewright.ir.index import SizeSymbol, Symbol
 from fusewright.ir.raising import OPERATORS, operator_name
-from fusewright.operators import OperatorKind
+from fusewright.operators import OperatorKind, trusts_integers
 from fusewright.operators import facts as operator_facts
 from fusewright.symbolic.facts import ShapeFacts
 from fusewright.symbolic.nodes import index_of, symbolic_int
@@ -72,6 +72,8 @@ _ONLY_WARN: Final = frozenset({"std", "std_mean", "var", "var_mean"})
 def _is_asked(op: OpOverload) -> bool:
     """Whether it is its sizes alone that a kernel of torch's refuses."""
     if op.namespace != "aten" or operator_facts(op).kind is OperatorKind.GEOMETRY:
+        return False
+    if trusts_integers(op):
         return False
     name = operator_name(str(op)).rstrip("_")
     if name in OPERATORS or name in _ONLY_WARN or operator_facts(op).refuses_values:

@@ -7,7 +7,9 @@ for the CPU, on zeros, once for each operator with such arguments, also of tenso
 Zeros may be refused for their values; ones then mostly are not. Where a call is large it is tried
 with smaller tensors, unless it lists integers that may be lengths in larger ones: not every kernel
 checks these. Smaller tensors may be refused for their sizes: there, and where neither zeros nor
-ones are good, a call counts as refused if it is taken with other types.
+ones are good, a call counts as refused if it is taken with other types. Kernels that trust places
+and lengths are asked on tensors of the call's own sizes alone, with numbers that lead nowhere else
+(`made_up` in the table of operators): what else they refuse, they refuse when the program runs.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from fusewright.fake.known_values import known_value
 from fusewright.fake.tensor import FakeTensor
 from fusewright.fake_rules.arguments import flat
 from fusewright.fake_rules.geometry import extent
-from fusewright.operators import facts
+from fusewright.operators import facts, trusts_integers
 from fusewright.records import record
 from fusewright.symbolic.nodes import SYMBOLIC
 from fusewright.torch_compat import OpOverload
@@ -80,7 +82,8 @@ def refusal(
         return None  # It is given what forward has saved, in another type there.
     outputs = [value for value in flat((results,)) if isinstance(value, Tensor)]
     is_small = all(_count(tensor) <= SMALL for tensor in (*tensors, *outputs))
-    if not is_small and (not tensors or _lists_lengths((*args, *kwargs.values()))):
+    may_cut = tensors and not (trusts_integers(op) or _lists_lengths((*args, *kwargs.values())))
+    if not (is_small or may_cut):
         return None
     trial = EagerTrial(op, args, kwargs, None if is_small else LARGEST_SIZE)
     key = (is_on_cpu, trial.key())
@@ -240,11 +243,19 @@ class EagerTrial:
         return list(size) if self.limit is None else [min(count, self.limit) for count in size]
 
     def error(self, types: Substitution | None = None) -> Exception | None:
-        """The exception that zeros raise, where ones raise one too."""
-        error = self._error_for(0, types)
-        return None if error is None or self._error_for(1, types) is None else error
+        """The exception that zeros raise, where ones raise one too; None also where the operator
+        may get neither.
+        """
+        first = None
+        for fill in facts(self.op).made_up:
+            error = self.error_for(fill, types)
+            if error is None:
+                return None
+            first = first or error
+        return first
 
-    def _error_for(self, fill: int, types: Substitution | None) -> Exception | None:
+    def error_for(self, fill: int, types: Substitution | None) -> Exception | None:
+        """The exception that tensors filled with a number raise."""
         memory: dict[Any, Tensor] = {}
 
         def real(value: Any) -> Any:

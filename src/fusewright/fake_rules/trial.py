@@ -11,6 +11,7 @@ from fusewright import torch_compat
 from fusewright.containers import mapped
 from fusewright.fake_rules.arguments import flat
 from fusewright.fake_rules.geometry import Geometry, extent
+from fusewright.operators import facts
 from fusewright.torch_compat import OpOverload
 
 TRIAL_LIMIT = 1 << 26
@@ -21,13 +22,16 @@ def result_for_zeros(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, An
     """The result of `op` for real zeros of its arguments' geometry.
 
     None for operators that are not torch's own, write, draw random numbers or give views, for
-    arguments that are large or of symbolic sizes, and where zeros are refused.
+    arguments that are large or of symbolic sizes, and where zeros are refused, or would lead the
+    kernel out of its memory.
     """
     tensors = [value for value in flat((*args, *kwargs.values())) if isinstance(value, Tensor)]
     is_random = torch.Tag.nondeterministic_seeded in op.tags
     acts = is_random or torch_compat.written_arguments(op) or torch_compat.is_view_operator(op)
     fixed = all(isinstance(n, int) for x in tensors for n in (*x.shape, *x.stride()))
     if acts or op.namespace != "aten" or not fixed or not is_small(tensors):
+        return None
+    if 0 not in facts(op).made_up:
         return None
     try:
         with torch.no_grad():

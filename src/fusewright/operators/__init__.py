@@ -28,6 +28,7 @@ __all__ = [
     "is_pointwise",
     "operator_named",
     "operators_with",
+    "trusts_integers",
 ]
 
 
@@ -76,3 +77,17 @@ def operators_with(condition: Callable[[Facts], object]) -> tuple[OpOverload, ..
     """The operators of this torch whose rows meet a condition."""
     operators = (operator_named(name) for name, row in TABLE.items() if condition(row))
     return tuple(op for op in operators if op is not None)
+
+
+def trusts_integers(op: object) -> bool:
+    """Whether kernels of an operator, or of an overload of it that writes to `out`, may not be run
+    on integers which nobody has chosen for them.
+    """
+    packet = str(op).removeprefix("aten.").partition(".")[0]
+    return isinstance(op, OpOverload) and packet in _trusting_packets()
+
+
+@functools.cache
+def _trusting_packets() -> frozenset[str]:
+    usual = UNLISTED.made_up
+    return frozenset(name.partition(".")[0] for name, row in TABLE.items() if row.made_up != usual)

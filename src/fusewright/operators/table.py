@@ -115,6 +115,12 @@ class Facts:
     sizes_from_values: bool = False
     """How large the result is, the values of an argument may tell alone."""
 
+    made_up: tuple[int, ...] = (0, 1)
+    """The numbers that tensors are filled with to ask eager's kernel for the CPU whether it takes a
+    call. Some kernels trust integers that are places, pivots or lengths: others than these would
+    lead them out of their memory.
+    """
+
     @property
     def is_view(self) -> bool:
         """Whether generated code reads the argument's memory in place of the result's."""
@@ -239,11 +245,23 @@ TABLE: Final = _table(
     _row("segment_reduce cholesky", refuses_values=True),
     _row(
         """
-        _unsafe_index.Tensor _ctc_loss _ctc_loss.Tensor _use_miopen_ctc_loss
-        _use_miopen_ctc_loss.Tensor _use_cudnn_ctc_loss _use_cudnn_ctc_loss.Tensor
+        _unsafe_index.Tensor _use_miopen_ctc_loss _use_miopen_ctc_loss.Tensor _use_cudnn_ctc_loss
+        _use_cudnn_ctc_loss.Tensor
         """,
         takes_places_of_cpu=True,
     ),
+    # Operators whose kernels trust integers: where sizes are 1, a place is 0; pivots begin at 1.
+    _row("_ctc_loss _ctc_loss.Tensor", takes_places_of_cpu=True, made_up=(0,)),
+    _row(
+        """
+        max_pool2d_with_indices_backward max_pool3d_with_indices_backward
+        adaptive_max_pool2d_backward adaptive_max_pool3d_backward nll_loss_backward
+        _embedding_bag_backward _embedding_bag_dense_backward
+        _embedding_bag_per_sample_weights_backward _ctc_loss_backward _ctc_loss_backward.Tensor
+        """,
+        made_up=(0,),
+    ),
+    _row("linalg_ldl_solve", made_up=(1,)),
     _row("index.Tensor", takes_places_of_cpu=True, sizes_from_values=True),
     _row(
         """

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import torch
 
+from fusewright.operators import trusts_integers
 from fusewright.records import field, record
 from fusewright.runtime.layouts import length_of
 
@@ -72,6 +73,12 @@ ONLY_THE_PROGRAM: Final = (
 )
 
 
+TRUSTS_INTEGERS: Final = (
+    "this module calls {}, whose kernel trusts the integers it is given: random ones could lead it "
+    "out of its memory"
+)
+
+
 @record
 class OpaqueInput:
     """An opaque value among a module's inputs: what a call of a forward graph kept for it, or a
@@ -108,10 +115,20 @@ def measure(
     library calls. The command line may say what symbolic sizes are. SystemExit: it says something
     else, or the module cannot be called on random inputs.
     """
-    if any(isinstance(specification, OpaqueInput) for specification in inputs):
-        raise SystemExit(ONLY_THE_PROGRAM)
+    if reason := _why_not_random(module, inputs, calls):
+        raise SystemExit(reason)
     sizes = _sizes(inputs, sys.argv[1:])
     _report(time_module(module, inputs, kernels, calls, sizes), kernels)
+
+
+def _why_not_random(
+    module: Mapping[str, Any], inputs: Sequence[Specification], calls: Sequence[str]
+) -> str:
+    """Why a module cannot be called on random inputs; empty where it can."""
+    if any(isinstance(specification, OpaqueInput) for specification in inputs):
+        return ONLY_THE_PROGRAM
+    trusting = (module[name] for name in calls if trusts_integers(module.get(name)))
+    return next((TRUSTS_INTEGERS.format(operator) for operator in trusting), "")
 
 
 @record(kw_only=True)
@@ -142,8 +159,10 @@ def time_module(
     repeats: int = REPEATS,
 ) -> Measured:
     """Call a generated module on random inputs, and time its kernels and library calls: see
-    `measure`. `sizes`: what symbolic sizes are.
+    `measure`. `sizes`: what symbolic sizes are. RuntimeError: it may not be called on such.
     """
+    if reason := _why_not_random(module, inputs, calls):
+        raise RuntimeError(reason)
     arguments = [
         sizes[specification.name]
         if isinstance(specification, Size)
