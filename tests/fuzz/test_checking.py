@@ -197,10 +197,14 @@ def test_products_overflow_in_some_order() -> None:
     that of the first two may not.
     """
     far = program("x0.fill_(9e18)\nx0[3] = 1e-45\nreturn (x0.cumprod(0),)")
-    for first, kinds in ((3, set()), (1, {"wrong_value"})):
+
+    def with_others(first: int, other: float) -> Fault:
         rows = torch.arange(4)[:, None] >= first
-        fault: Fault = lambda f, x, rows=rows: (torch.where(rows, torch.nan, f(x)[0]),)  # noqa: E731
-        assert found(far, fault) == kinds
+        return lambda f, x: (torch.where(rows, other, f(x)[0]),)
+
+    for other in (torch.nan, torch.inf, 0.0):
+        assert found(far, with_others(3, other)) == set()
+        assert found(far, with_others(1, other)) == {"wrong_value"}
 
 
 def test_logarithms_are_judged_by_what_they_are_added_to() -> None:

@@ -379,7 +379,7 @@ class _Noise(TorchDispatchMode):
         args: Sequence[Any],
         kwargs: dict[str, Any],
     ) -> torch.Tensor:
-        """A sum that is 0 where it cancels; a product that is NaN where some of its factors
+        """A sum that is 0 where it cancels; a product that is anything where some of its factors
         overflow, and others underflow.
         """
         sizes = args[0].abs()
@@ -388,7 +388,8 @@ class _Noise(TorchDispatchMode):
             return torch.where(cancels, 0.0, result)
         large = function(sizes.clamp(min=1.0), *args[1:], **kwargs) > self._largest
         small = function(sizes.clamp(max=1.0), *args[1:], **kwargs) < self._least
-        return torch.where(large & small, math.nan, result)
+        outcome = (math.nan, 0.0, math.inf)[self._seed // 5 % 3]
+        return torch.where(large & small, outcome, result)
 
     def _shifted(self, value: torch.Tensor) -> torch.Tensor:
         """`value` with noise of the size of its largest finite element on each."""
