@@ -294,6 +294,7 @@ def first_rows(x: torch.Tensor, count: torch.Tensor) -> Any:
         lambda x: x[x[:, 0] > 0] @ x.t(),
         lambda x: torch.unique((x * 2).round()) + 1,
         lambda x: [one + 1 for one in torch.where(x > 0)],
+        lambda x: (places := (x > 0).nonzero(), places[1:].mul_(2))[0],
         lambda x: torch.repeat_interleave(x, (x[:, 0] > 0).long() + 1, 0).cos(),
     ],
 )

@@ -10,12 +10,14 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from fusewright.ir.compounds import maximum, minimum
 from fusewright.ir.index import Index, LoopSymbol
 from fusewright.ir.proof import (
     Given,
     counted_from_zero,
     minimum_value,
     proves,
+    without_extremes,
     without_quotients,
 )
 from fusewright.ir.relations import Relation, at_least, at_most, below, equal, not_equal
@@ -85,6 +87,8 @@ def test_forms_of_an_expression(pair: Pair) -> None:
     starts = {symbol.name: symbol.lower or 0 for symbol in pair.index.free()}
     for point in POINTS:
         assert least.evaluate(point) <= pair.compute(point)
+        for bound in without_extremes(pair.index):
+            assert bound.evaluate(point) <= pair.compute(point)
         assert whole.evaluate(point) == scale * pair.compute(point)
         from_zero = {name: value - starts.get(name, 0) for name, value in point.items()}
         assert counted.evaluate(from_zero) == pair.compute(point)
@@ -103,6 +107,9 @@ ROW, COLUMN = LoopSymbol("i", A).index, LoopSymbol("j", B).index
         (below(A * B - B, A * B), ()),
         (at_least(A, A // 2 * 2), ()),
         (below((A + 1) // 2, A + 1), ()),
+        (at_least(A, minimum(7, A)), ()),
+        (at_least(A + B, minimum(A, B) + 2), ()),
+        (at_least(maximum(A - 9, B) + A, B + 2), ()),
         (not_equal(2 * A + 1, 2 * B), ()),
         (not_equal(A, B), (not_equal(B, A),)),
         (at_least(A, C), (at_least(A, B), at_least(B, C))),
@@ -123,6 +130,8 @@ def test_known_proofs(said: Relation, known: tuple[Relation, ...]) -> None:
     ("said", "known"),
     [
         (below(A, B), ()),
+        (at_least(minimum(A, B), 3), ()),
+        (at_least(A, maximum(A, B)), ()),
         (at_least(A, 3), ()),
         (equal(A, B), (at_least(A, B),)),
         (at_least(A, C), (at_least(A, B), at_least(C, B))),

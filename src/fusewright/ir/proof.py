@@ -114,6 +114,8 @@ def _forms(index: Index) -> Iterator[tuple[Index, int]]:
     whole, scale = without_quotients(least)
     if scale != 1:
         yield counted_from_zero(whole), scale
+    for bound in without_extremes(least):
+        yield counted_from_zero(bound), 1
 
 
 def minimum_value(index: Index) -> Index:
@@ -169,6 +171,25 @@ def without_quotients(index: Index) -> tuple[Index, int]:
         whole = whole - monomial(coefficient * scale, (quotient,))
         whole = whole + rest * (coefficient * scale // quotient.right.constant)
     return whole, scale
+
+
+def without_extremes(index: Index) -> Iterator[Index]:
+    """Expressions never above `index` with an operand in place of each minimum that is subtracted
+    and each maximum that is added: `s - min(1, s)` is at least `s - 1`, and at least 0.
+    """
+    extremes = [
+        (coefficient, atoms[0])
+        for coefficient, atoms in index.terms
+        if len(atoms) == 1
+        and isinstance(atoms[0], Compound)
+        and atoms[0].operator == ("min" if coefficient < 0 else "max")
+    ]
+    for side in ("left", "right") if extremes else ():
+        bound = index
+        for coefficient, extreme in extremes:
+            operand: Index = getattr(extreme, side)
+            bound = bound - monomial(coefficient, (extreme,)) + operand * coefficient
+        yield bound
 
 
 def _divides_by_constant(compound: Compound) -> bool:
