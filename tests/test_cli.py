@@ -139,6 +139,19 @@ program chain(x: f32[8])
 """
 
 
+def test_the_exception_of_a_program_is_printed_as_python_prints_it(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text("import torch\ntorch.ones(2) @ torch.ones(3)\n")
+    command = [sys.executable, "-m", "fusewright.cli", "explain", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[:2] == [
+        "Traceback (most recent call last):",
+        f'  File "{program}", line 2, in <module>',
+    ]
+    assert "runpy" not in done.stderr and "cli.py" not in done.stderr
+
+
 def test_opt_runs_the_passes_it_is_told(tmp_path: Path) -> None:
     file = tmp_path / "loops.txt"
     file.write_text(LOOPS)

@@ -18,7 +18,12 @@ from fusewright.errors import FusewrightError
 from fusewright.inspect.explanation import Explanation, explain_compiler
 from fusewright.ir.text import print_schedule
 
-app = typer.Typer(no_args_is_help=True, context_settings={"help_option_names": ["-h", "--help"]})
+app = typer.Typer(
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    rich_markup_mode="markdown",  # which wraps lines anew
+    pretty_exceptions_enable=False,
+)
 
 UNDERSTAND: Final = "Understand a program"
 MEND: Final = "Find what is wrong"
@@ -47,10 +52,19 @@ Arguments = Annotated[list[str] | None, typer.Argument(help="What it is called w
 
 
 def _run(program: Path, arguments: list[str] | None) -> None:
-    """Run a program as Python would."""
+    """Run a program as Python would, its uncaught exception included: that is printed without the
+    lines of this command, and the exit status is 1.
+    """
     sys.argv = [str(program), *(arguments or [])]
     sys.path.insert(0, str(program.resolve().parent))
-    runpy.run_path(str(program), run_name="__main__")
+    try:
+        runpy.run_path(str(program), run_name="__main__")
+    except Exception as error:
+        trace = error.__traceback__
+        while trace is not None and trace.tb_frame.f_code.co_filename != str(program):
+            trace = trace.tb_next
+        sys.excepthook(type(error), error.with_traceback(trace), trace)
+        raise typer.Exit(1) from None
 
 
 def _explanations(compilers: list[Compiler]) -> list[Explanation]:
