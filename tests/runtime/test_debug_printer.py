@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from typing import Any
 
@@ -31,6 +32,19 @@ def test_few_elements_are_shown_themselves() -> None:
     assert describe(torch.tensor([True, False])) == "bool, 2, on cpu\n[True, False]"
     assert describe(torch.tensor([1 + 2j])) == "complex64, 1, on cpu\n[(1+2j)]"
     assert describe(7) == "7" and describe(0.5) == "0.5"
+
+
+@pytest.mark.parametrize(
+    ("dtype", "third"),
+    [(torch.float64, 1 / 3), (torch.float32, 0.33333334), (torch.bfloat16, 0.334)],
+)
+def test_elements_have_the_digits_of_their_type(dtype: torch.dtype, third: float) -> None:
+    x = torch.tensor([[1 / 3, 2.0], [-0.1, inf]], dtype=dtype)
+    rows = describe(x).splitlines()[1:]
+    assert rows == [f"[[{third}, 2.0],", " [-0.1, inf]]"]
+    numbers = torch.randn(3, 2, 4, generator=torch.Generator().manual_seed(0)).to(dtype)
+    shown = ast.literal_eval(describe(numbers).split("\n", 1)[1])
+    assert torch.equal(torch.tensor(shown, dtype=dtype), numbers)
 
 
 def test_many_are_summed_up() -> None:

@@ -75,10 +75,12 @@ def test_values_are_printed_beside_the_users_lines(
     assert names and all(f"before {name}\n" in printed for name in names)
 
 
-def test_targets_print_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+def test_targets_print_the_same(dtype: torch.dtype, capsys: pytest.CaptureFixture[str]) -> None:
     texts = []
+    arguments = [tensor.to(dtype) for tensor in inputs()]
     for target in TARGETS:
-        compiled(program, target, debug_printer="print", debug_kernels="cpu_*")(*inputs())
+        compiled(program, target, debug_printer="print", debug_kernels="cpu_*")(*arguments)
         texts.append(capsys.readouterr().out)
     assert len(set(texts)) == 1 and "cpu_" in texts[0]
 
@@ -228,7 +230,7 @@ def test_options_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (options.debug_printer, options.debug_kernels) == ("print", "c")
     assert options.check_nan and not options.check_layouts
     monkeypatch.setenv("FUSEWRIGHT_DEBUG_PRINTER", "loud")
-    with pytest.raises(ValueError, match=r"debug_printer.*one of off, save"):
+    with pytest.raises(ValueError, match=r"DEBUG_PRINTER.*one of off, save"):
         Options.from_user({})
 
 

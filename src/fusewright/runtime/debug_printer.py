@@ -6,6 +6,7 @@ import math
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from itertools import compress
 from pathlib import Path
 from typing import Final
 
@@ -130,8 +131,47 @@ def describe(value: torch.Tensor | Number | tuple[object, ...]) -> str:
         dtype = str(tensor.dtype).removeprefix("torch.")
         head = f"{dtype}, {size}, on {tensor.device}"
         if tensor.numel() <= SHOWN_WHOLE:
-            return f"{head}\n{tensor.tolist()}"
+            return f"{head}\n{_elements(tensor)}"
         return f"{head}\ncount {tensor.numel()}, {_figures(tensor)}"
+
+
+MOST_DIGITS: Final = 17
+"""Decimal digits that tell any two numbers of double precision apart."""
+
+
+def _elements(tensor: torch.Tensor) -> str:
+    """All elements, a row on each line, with as many digits as tell a number of the type from its
+    neighbours.
+    """
+    numbers = tensor.flatten().tolist()
+    texts = _shortest(numbers, tensor.dtype) if tensor.is_floating_point() else map(repr, numbers)
+    return _nested(list(texts), tuple(tensor.shape), "")
+
+
+def _shortest(numbers: Sequence[float], dtype: torch.dtype) -> list[str]:
+    texts = [repr(number) for number in numbers]
+    left = [place for place, number in enumerate(numbers) if math.isfinite(number)]
+    for digits in range(1, MOST_DIGITS):
+        shorter = [float(f"{numbers[place]:.{digits}g}") for place in left]
+        rounded = torch.tensor(shorter, dtype=dtype).tolist()
+        found = [number == numbers[place] for place, number in zip(left, rounded, strict=True)]
+        for place, text in compress(zip(left, map(repr, shorter), strict=True), found):
+            texts[place] = text
+        left = [place for place, is_found in zip(left, found, strict=True) if not is_found]
+    return texts
+
+
+def _nested(texts: Sequence[str], shape: tuple[int, ...], indent: str) -> str:
+    """Texts of elements in brackets, those of the innermost dimension on a line."""
+    if not shape:
+        return texts[0]
+    if len(shape) == 1:
+        return f"[{', '.join(texts)}]"
+    step = math.prod(shape[1:])
+    parts = (texts[step * place : step * (place + 1)] for place in range(shape[0]))
+    inner = (_nested(part, shape[1:], f"{indent} ") for part in parts)
+    between = f",\n{indent} "
+    return f"[{between.join(inner)}]"
 
 
 def _figures(tensor: torch.Tensor) -> str:

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 
 #include "fusewright_module.h"
 
@@ -45,6 +46,35 @@ inline std::string shown(double number)
     end = std::to_chars(buffer, buffer + sizeof buffer, number, std::chars_format::fixed);
     text.assign(buffer, end.ptr);
     return text.find('.') == std::string::npos ? text + ".0" : text;
+}
+
+// The number of a type with so many bits behind the first one that is nearest; `least` is the
+// exponent of its least normal one.
+inline double nearest(double number, int bits, int least)
+{
+    int exponent = 0;
+    std::frexp(number, &exponent);
+    double step = std::ldexp(1.0, std::max(exponent - 1, least) - bits);
+    return std::nearbyint(number / step) * step;
+}
+
+// An element of a type, by the fewest digits that tell it from its neighbours.
+inline std::string shown(double number, int32_t dtype)
+{
+    if (dtype == float64_type || !std::isfinite(number)) {
+        return shown(number);
+    }
+    int bits = dtype == float16_type ? 10 : dtype == bfloat16_type ? 7 : 23;
+    int least = dtype == float16_type ? -14 : -126;
+    for (int digits = 1; digits < 17; digits++) {
+        char buffer[64];
+        std::snprintf(buffer, sizeof buffer, "%.*g", digits, number);
+        double shorter = std::strtod(buffer, nullptr);
+        if (nearest(shorter, bits, least) == number) {
+            return shown(shorter);
+        }
+    }
+    return shown(number);
 }
 
 // With six digits, as `:.6g`.
@@ -140,7 +170,7 @@ inline std::string shown_element(const Tensor &plain, int32_t dtype, int64_t pla
         return "(" + part(pair[0]) + sign + imaginary + "j)";
     }
     if (facts.is_real) {
-        return shown(static_cast<double *>(plain.data())[place]);
+        return shown(static_cast<double *>(plain.data())[place], dtype);
     }
     int64_t number = static_cast<int64_t *>(plain.data())[place];
     return dtype == bool_type ? (number != 0 ? "True" : "False") : std::to_string(number);
@@ -152,9 +182,11 @@ inline std::string shown_list(const Tensor &plain, int32_t dtype, const Integers
     if (dimension == sizes.size()) {
         return shown_element(plain, dtype, place++);
     }
+    bool is_row = dimension + 1 == sizes.size();
+    std::string between = is_row ? ", " : ",\n     " + std::string(dimension, ' ');
     std::string text = "[";
     for (int64_t i = 0; i < sizes[dimension]; i++) {
-        text += (i > 0 ? ", " : "") + shown_list(plain, dtype, sizes, dimension + 1, place);
+        text += (i > 0 ? between : "") + shown_list(plain, dtype, sizes, dimension + 1, place);
     }
     return text + "]";
 }
