@@ -25,6 +25,8 @@ from fusewright.torch_compat import OpOverload, TorchDispatchMode
 if TYPE_CHECKING:
     from fusewright.fake.mode import FakeMode
 
+aten = torch.ops.aten
+
 MOST_CALLS: Final = 200
 """Calls of a captured graph up to which a value is computed while compiling."""
 
@@ -40,7 +42,7 @@ LIKE: Final = frozenset(
 """Calls that ask a tensor for its sizes, type and device alone."""
 
 WITH_MEMORY: Final[Mapping[OpOverload, OpOverload]] = {
-    torch.ops.aten._efficientzerotensor.default: torch.ops.aten.zeros.default,
+    aten._efficientzerotensor.default: aten.zeros.default,
 }
 """Operators whose results have no memory, which kernels that are called below the dispatcher's
 rules for them read all the same, and those that give such results with memory.
