@@ -52,6 +52,12 @@ def test_a_module_with_nested_arguments_and_results(training: bool) -> None:
     assert "['scale']" in exported.guards.table()
 
 
+def test_an_exported_call_prints_as_its_graph() -> None:
+    text = str(fusewright.export(lambda x: torch.relu(x) + 1)(X))
+    assert text.strip().startswith("graph():") and "[target=torch.relu]" in text
+    assert text.endswith(" guards, which .guards.table() lists") and len(text.splitlines()) == 6
+
+
 def test_functions_methods_and_keywords() -> None:
     weight = torch.randn(4)
 

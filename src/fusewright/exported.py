@@ -46,6 +46,11 @@ class Exported(NamedTuple):
         """Run the graph, whatever the guards say."""
         return self.graph_module(*args, **kwargs)
 
+    def __repr__(self) -> str:
+        """The graph, and how much it relies on."""
+        count = len(self.guards.checks)
+        return f"{self.graph_module.graph}\n{count} guards, which .guards.table() lists"
+
 
 def exporter(target: Callable[..., Any], options: Mapping[str, Any] | None) -> Callable[..., Any]:
     """A function that exports a call of `target` with the arguments that it is given."""

@@ -422,4 +422,4 @@ def shows_it(finding: FirstFailure) -> bool:
 def test_nothing_is_wrong(program: Callable[..., Any]) -> None:
     found = fusewright.bisect(program, inputs_of(program))
     assert found.finding is None and found.kernels > 0
-    assert str(found).startswith("nothing differs by more than rounding explains: 1 graphs")
+    assert str(found).startswith("nothing differs by more than rounding explains: 1 graph, ")

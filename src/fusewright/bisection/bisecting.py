@@ -117,9 +117,11 @@ class Bisection:
     def __str__(self) -> str:
         if self.finding is not None:
             return str(self.finding)
+        graphs = "1 graph" if self.graphs == 1 else f"{self.graphs} graphs"
+        launches = "1 kernel launch" if self.kernels == 1 else f"{self.kernels} kernel launches"
         return (
-            f"nothing differs by more than rounding explains: {self.graphs} graphs, {self.kernels} "
-            "kernel launches, every stage compared with float64"
+            f"nothing differs by more than rounding explains: {graphs}, {launches}, every stage "
+            "compared with float64"
         )
 
 
