@@ -137,7 +137,7 @@ def test_the_command(compiled: list[str], monkeypatch: pytest.MonkeyPatch, tmp_p
         return done.output
 
     run(3)
-    assert "machine code of CPU kernels: 1 files, 0.0 MB of at most 1073.7 MB" in command("info")
+    assert "machine code of CPU kernels: 1 file, 0.0 MiB of at most 1,024" in command("info")
     file = tmp_path / "exported"
     assert "1 files written" in command("export", str(file))
     command("clear")

@@ -41,16 +41,13 @@ def info() -> str:
     rows.append(_row("generated modules", len(modules), sum(modules), MODULE_ROOM))
     misses = kept_plans.last_misses(MISSES)
     rows += ["  plans that were made last, and why:"] if misses else []
-    rows += [f"    {place or 'a graph'}: {outcome}" for place, outcome in misses]
+    rows += [f"    {place or 'a graph'}\n      {outcome}" for place, outcome in misses]
     return "\n".join(rows) + "\n"
 
 
 def _row(what: str, count: int, size: int, room: int) -> str:
-    return f"  {what}: {count} files, {_megabytes(size)} of at most {_megabytes(room)}"
-
-
-def _megabytes(size: int) -> str:
-    return f"{size / 1e6:.1f} MB"
+    files = "1 file" if count == 1 else f"{count} files"
+    return f"  {what}: {files}, {size / 2**20:.1f} MiB of at most {room // 2**20:,}"
 
 
 def clear() -> None:
