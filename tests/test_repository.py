@@ -7,8 +7,6 @@ import functools
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
-
 from tests.source_names import dotted_names
 
 SOURCE = Path(__file__).parents[1] / "src" / "fusewright"
@@ -69,40 +67,41 @@ def contents_of(path: Path) -> Contents:
     )
 
 
-@pytest.mark.parametrize("path", FILES, ids=name_of)
-def test_the_peer_is_not_used(path: Path) -> None:
-    found = [
-        f"{path.name}:{line} {name}"
+def test_the_peer_is_not_used() -> None:
+    assert [
+        f"{name_of(path)}:{line} {name}"
+        for path in FILES
         for line, name in contents_of(path).names
         if any(name == banned or name.startswith(f"{banned}.") for banned in FORBIDDEN)
         and not (name_of(path) == DECLARATIONS and name.startswith("torchgen"))
-    ]
-    assert found == []
+    ] == []
 
 
-@pytest.mark.parametrize("path", FILES, ids=name_of)
-def test_private_torch_names_stand_in_one_place(path: Path) -> None:
-    if path.parent == PRIVATE_NAMES_ALLOWED:
-        return
-    names = contents_of(path).names
-    assert [f"{path.name}:{line} {name}" for line, name in names if is_private(name)] == []
+def test_private_torch_names_stand_in_one_place() -> None:
+    assert [
+        f"{name_of(path)}:{line} {name}"
+        for path in FILES
+        if path.parent != PRIVATE_NAMES_ALLOWED
+        for line, name in contents_of(path).names
+        if is_private(name)
+    ] == []
 
 
-@pytest.mark.parametrize("path", FILES, ids=name_of)
-def test_files_and_functions_stay_small(path: Path) -> None:
-    contents = contents_of(path)
-    assert contents.lines <= MOST_LINES_OF_A_FILE
-    long_functions = [
-        f"{path.name}:{first} {name}"
-        for first, last, name in contents.functions
+def test_files_stay_small() -> None:
+    assert [name_of(p) for p in FILES if contents_of(p).lines > MOST_LINES_OF_A_FILE] == []
+
+
+def test_functions_stay_small() -> None:
+    assert [
+        f"{name_of(path)}:{first} {name}"
+        for path in FILES
+        for first, last, name in contents_of(path).functions
         if last - first >= MOST_LINES_OF_A_FUNCTION
-    ]
-    assert long_functions == []
+    ] == []
 
 
-@pytest.mark.parametrize("path", FILES, ids=name_of)
-def test_every_file_says_what_it_is_for(path: Path) -> None:
-    assert contents_of(path).docstring, f"{name_of(path)} has no docstring"
+def test_every_file_says_what_it_is_for() -> None:
+    assert [name_of(path) for path in FILES if not contents_of(path).docstring] == []
 
 
 def test_these_rules_find_what_they_forbid() -> None:
