@@ -200,6 +200,9 @@ def test_a_size_that_becomes_negative_raises(make: Callable[[Tensor, int], Tenso
         lambda x: x.log_softmax(-3),
         lambda x: F.conv1d(x[None], x[None, :, :1], dilation=0),
         lambda x: F.conv_transpose1d(x[None], x[:, None, :1], stride=0),
+        lambda x: F.conv1d(x[None], x[None, :, :0]),
+        lambda x: F.one_hot(x.long().flatten(), 0),
+        lambda x: F.one_hot(x[:0].long().flatten(), 0),
     ],
 )
 def test_an_argument_out_of_its_range_raises(call: Callable[[Tensor], Tensor]) -> None:

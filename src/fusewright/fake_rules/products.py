@@ -236,7 +236,7 @@ def convolution(
             values[axis] if len(values) > 1 else values[0]
             for values in (stride, padding, dilation, output_padding)
         )
-        if s <= 0 or d <= 0:
+        if s <= 0 or d <= 0 or weight.shape[2 + axis] == 0:
             return None
         reach = d * (weight.shape[2 + axis] - 1) + 1
         extent = x.shape[2 + axis]

@@ -330,6 +330,18 @@ def interpolate(machine: Machine, /, input: Value, *arguments: Value, **keywords
     return machine.call_graph("contiguous", [result], {})
 
 
+def _check_classes(machine: Machine, tensor: TensorValue, count: int) -> None:
+    """Raise what `one_hot` does where there are no classes at all."""
+    if count == 0:
+        assert tensor.fake is not None
+        machine.raise_error(
+            RuntimeError,
+            "Class values must be smaller than num_classes."
+            if tensor.fake.numel() > 0
+            else "Can not infer total number of classes from empty tensor.",
+        )
+
+
 @handles(torch.nn.functional.one_hot)
 def one_hot(machine: Machine, tensor: Value, num_classes: Value = NONE) -> Any:
     """`one_hot` with the check that each class is one of so many, which torch's kernels make: on a
@@ -343,9 +355,11 @@ def one_hot(machine: Machine, tensor: Value, num_classes: Value = NONE) -> Any:
     if isinstance(num_classes, SymbolicValue):  # its number stays open
         is_count = num_classes.python_type() is int
     else:
-        is_count = isinstance(num_classes.value, int) and num_classes.value > 0
+        is_count = isinstance(num_classes.value, int) and num_classes.value >= 0
     if not is_count:
         return DECLINED
+    if not isinstance(num_classes, SymbolicValue):
+        _check_classes(machine, tensor, num_classes.value)
     not_negative = machine.call_graph(torch.ge, [tensor, ConstantValue(0)], {})
     not_more = machine.call_graph(torch.lt, [tensor, num_classes], {})
     both = machine.call_graph(torch.logical_and, [not_negative, not_more], {})
