@@ -250,6 +250,21 @@ def test_parts_between_places_of_a_tensor(name: str) -> None:
     assert len(compilations(compiled)) == 1
 
 
+def test_a_number_that_a_call_reads_on_its_way_is_refused_by_name() -> None:
+    """No node of the graph tells it: where the part begins is an offset in memory."""
+
+    def program(x: Tensor, start: Tensor) -> Tensor:
+        return torch.narrow(x, 0, start, 3) * 2
+
+    inputs = torch.randn(10, 3), torch.tensor(4)
+    with pytest.raises(Unsupported, match="narrow` cannot be run without its data: it reads a num"):
+        fusewright.compile(program, fullgraph=True)(*inputs)
+    compiled = fusewright.compile(program, options=OPTIONS)
+    for start in (4, 0, -3):
+        inputs = torch.randn(10, 3), torch.tensor(start)
+        torch.testing.assert_close(compiled(*inputs), program(*inputs))
+
+
 def test_parts_of_sizes_in_a_tensor() -> None:
     def program(x: Tensor, sizes: Tensor) -> Any:
         return [part * 2 for part in x.split(sizes.tolist())]

@@ -23,7 +23,7 @@ from fusewright.fake.tensor import set_node
 from fusewright.ir.index import RealSymbol, Symbol
 from fusewright.operators import is_of_torch
 from fusewright.records import record
-from fusewright.symbolic.facts import ShapeFacts
+from fusewright.symbolic.facts import Required, ShapeFacts
 from fusewright.symbolic.graph_nodes import NumberNodes
 from fusewright.symbolic.nodes import (
     free_symbols,
@@ -108,6 +108,9 @@ class Permissions:
 
 ALL_ALLOWED: Final = Permissions()
 _NONE: Final = Permissions(checks=False, copies=False, leaves=False, hooks=False)
+
+
+READS_ON_ITS_WAY: Final = "it reads a number from a tensor on its way"
 
 
 class GraphBuilder:
@@ -250,6 +253,16 @@ class GraphBuilder:
         finally:
             self.facts.of_call = False
 
+    def _refuse_lost_integers(self, result: Any) -> None:
+        """Raise DataDependent where a call has read an integer on its way that neither is its
+        result nor a size of it, as `torch.narrow` does from a tensor: no node would tell it.
+        """
+        if isinstance(result, torch.SymInt) or not self.mode.integers_read:
+            return
+        sizes = {index_of(size) for tensor in tensors(result) for size in tensor.shape}
+        if not sizes.issuperset(self.mode.integers_read):
+            raise DataDependent(READS_ON_ITS_WAY)
+
     def _run(
         self,
         function: Any,
@@ -257,6 +270,7 @@ class GraphBuilder:
         keywords: dict[str, Any],
         context: AbstractContextManager[Any],
     ) -> Any:
+        self.mode.integers_read.clear()
         with context:
             try:
                 if isinstance(function, str):
@@ -264,7 +278,11 @@ class GraphBuilder:
                 elif function in recurrent.STEPS and recurrent.is_loop(function, arguments):
                     run_layer = recurrent.by(function, recurrent.on_fakes)
                     function, arguments = recurrent.recurrent, (function, run_layer, *arguments)
-                return self.mode.call(function, arguments, keywords)
+                result = self.mode.call(function, arguments, keywords)
+            except Required as error:
+                if not self.mode.integers_read:
+                    raise
+                raise DataDependent(READS_ON_ITS_WAY) from error
             except NotImplementedError as error:
                 raise UnsupportedOperator(str(error)) from error
             except RuntimeError as error:
@@ -272,6 +290,8 @@ class GraphBuilder:
                 if why is None:
                     raise
                 raise DataDependent(why) from error
+        self._refuse_lost_integers(result)
+        return result
 
     def running_on_fakes(self) -> AbstractContextManager[Any]:
         """Context of a call: in it, torch makes fakes."""

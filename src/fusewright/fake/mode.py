@@ -20,6 +20,7 @@ from fusewright.fake.tensor import META, FakeTensor, Writes
 from fusewright.fake_rules import Geometry
 from fusewright.fake_rules.geometry import extent
 from fusewright.formulas import When, formula_of_call, written_out
+from fusewright.ir.index import Index
 from fusewright.symbolic.facts import ShapeFacts
 from fusewright.torch_compat import TorchDispatchMode
 from fusewright.user_kernels import UserKernelCall
@@ -67,6 +68,8 @@ class FakeMode(TorchDispatchMode):
         self.facts = facts
         self.allows_unknown_sizes = allows_unknown_sizes
         self.of_data = OfData(True, True)
+        self.integers_read: list[Index] = []
+        """The integers in tensors that calls have asked for, as symbols."""
         """Which of them, where any."""
 
         self.later: ShapeFacts | None = None

@@ -76,7 +76,9 @@ def _unknown_integer(mode: FakeMode, tensor: torch.Tensor) -> Any:
     if not (mode.of_data.integers and holds_integers(tensor)):
         return None
     facts = mode.begin_symbols()
-    return symbolic_int(facts, facts.unknown_size(None))
+    number = facts.unknown_size(None)
+    mode.integers_read.append(number)
+    return symbolic_int(facts, number)
 
 
 def may_hold_nan(tensor: torch.Tensor) -> bool:
