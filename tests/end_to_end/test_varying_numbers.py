@@ -321,5 +321,17 @@ def test_an_integer_that_varies_is_compiled_for_once(name: str, backend: str) ->
     assert calls(INTEGERS[name], (3, 4, 7, 11), backend) == 2
 
 
+@pytest.mark.parametrize(
+    "power", [lambda x, n: x**n, lambda x, n: x.abs().pow(n // 2), lambda x, n: n**x]
+)
+def test_gradients_of_powers_of_integers(power: Program) -> None:
+    compiled = fusewright.compile(power, fullgraph=True, dynamic=True, options={"strict": True})
+    x = torch.tensor([-2.0, 0.0, 0.5, 3.0], dtype=torch.float64, requires_grad=True)
+    for n in (5, 3, 2, 4, 0, 1, -2):
+        (expected,) = torch.autograd.grad(power(x, n).sum(), x)
+        (found,) = torch.autograd.grad(compiled(x, n).sum(), x)
+        torch.testing.assert_close(found, expected, rtol=1e-13, atol=1e-13, equal_nan=True)
+
+
 def test_negative_integers() -> None:
     assert calls(lambda x, n: x * n + n // 2 + n % 3, (-3, -4, -9, -2, 5, 6, 7)) == 3

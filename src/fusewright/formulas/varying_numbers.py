@@ -149,10 +149,10 @@ _varying_real(operator.floordiv)(_between_tensors(torch.floor_divide))
 _varying_real(torch.lerp, torch.Tensor.lerp)(_between_tensors(torch.lerp, for_gradient=True))
 
 power = _between_tensors(torch.pow, for_gradient=True)
-_varying_real(operator.pow, torch.pow, torch.Tensor.pow)(power)
+formula(operator.pow, torch.pow, torch.Tensor.pow, when=When.VARYING_NUMBER)(power)
 
 
-@_varying_real(torch.Tensor.__rpow__)
+@formula(torch.Tensor.__rpow__, when=When.VARYING_NUMBER)
 def reversed_power(exponent: Any, base: Any) -> Any:
     """`Tensor.__rpow__`."""
     return power(base, exponent)
