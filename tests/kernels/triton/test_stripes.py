@@ -13,6 +13,7 @@ from tests.kernels.triton.interpreted import NAME  # isort: skip - it has to com
 
 import fusewright
 from fusewright.ir.group import Gather
+from fusewright.kernels.triton import tiling
 from fusewright.kernels.triton.emit import KernelWriter
 from tests.kernels.normalizations import (
     calls_of,
@@ -99,3 +100,30 @@ def test_gradients_are_as_near_to_exact_ones_as_eagers(
     check_gradients(function, compiled, inputs_of(shape, vectors), share=4)
     (own,) = written
     assert sum(isinstance(a, Gather) for stage in own.stages for a in stage.actions) == gathers
+
+
+def layer_norm_of_channels(
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor
+) -> torch.Tensor:
+    return layer_norm(x.movedim(1, -1), weight, bias).movedim(-1, 1)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "count"), [(torch.bfloat16, 2), (torch.float16, 2), (torch.float32, 0)]
+)
+def test_the_next_block_is_loaded_before_this_one_is_worked_on(
+    dtype: torch.dtype, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of rows that lie across memory, as far as threads have registers for it; two blocks here."""
+    monkeypatch.setattr(tiling, "ACROSS_TILE", 512)
+    monkeypatch.setattr(tiling, "NARROWEST_ACROSS", 4)
+    written = calls_of(monkeypatch, KernelWriter, "stripe")
+    options = {"strict": True, "verify": True}
+    function = layer_norm_of_channels
+    compiled = fusewright.compile(function, backend=NAME, options=options, fullgraph=True)
+    x, _, _ = inputs_of((2, 96, 512), 2, dtype)
+    _, weight, bias = inputs_of((1, 96), 2, dtype)
+    check_gradients(function, compiled, (x, weight, bias), share=4)
+    (own,) = written
+    (axis,) = own.tiling.outer
+    assert (int(axis.extent), axis.block, len(own.next_loads)) == (8, 4, count)

@@ -39,7 +39,12 @@ from fusewright.ir.value import Constant, Load, Masked, Value, postorder
 from fusewright.kernels.triton.approximations import approximate
 from fusewright.kernels.triton.axis_form import AxisStage, axis_stages
 from fusewright.kernels.triton.early_ends import early_ends
-from fusewright.kernels.triton.in_flight import blocks_ahead, elements_a_thread, loads_ahead
+from fusewright.kernels.triton.in_flight import (
+    blocks_ahead,
+    elements_a_thread,
+    loads_ahead,
+    loads_of_next_block,
+)
 from fusewright.kernels.triton.operations import POINTERS, TYPES, constant_text
 from fusewright.kernels.triton.random import quarter
 from fusewright.kernels.triton.reductions import (
@@ -167,6 +172,7 @@ class KernelWriter:
         self.values = Writer(tiling, self.local_types, self.numbers, self.body)
         self.ahead = blocks_ahead(group, tiling)
         self.elements = elements_a_thread(group, tiling)
+        self.next_loads = loads_of_next_block(group, self.stages, tiling, self.elements)
         self.stored: set[str] = set()
         """Buffers in memory that earlier stages wrote."""
 
@@ -221,8 +227,19 @@ class KernelWriter:
             body.add(f"{name} = {filled(self.shape(inner), identity, action.value.dtype)}")
         order = postorder(self.roots())
         self.values.write(value for value in order if axis not in self.values.axes_of(value))
-        body.add(self.loop(axis, self.values.index(axis.extent)))
+        count = self.values.index(axis.extent)
+        if self.next_loads:
+            self.offset(axis, "")
+        ahead = [self.values.variable(self.values.load(load)) for load in self.next_loads]
+        body.add(self.loop(axis, count))
         body.depth += 1
+        if ahead:
+            for load, name in zip(self.next_loads, ahead, strict=True):
+                self.values.names[id(load)] = self.values.variable(name)
+            last = f"{count} - {axis.block_name}"  # Loaded again at the end, and not looked at.
+            self.offset(axis, f"tl.minimum(start + {axis.block_name}, {last})")
+            for load, name in zip(self.next_loads, ahead, strict=True):
+                body.add(f"{name} = {self.values.load(load)}")
         self.offset(axis, "start")
         self.write_stages()
         body.depth -= 1

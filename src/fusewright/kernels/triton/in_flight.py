@@ -9,11 +9,12 @@ nothing on its way while it works. The numbers here are from trials on an H200 o
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
-from fusewright.ir.group import Action, Gather, Group, Reduce, Stage, action_roots
-from fusewright.ir.value import Indirect, Load, Value, postorder
+from fusewright.ir.group import Action, Gather, Group, Reduce, action_roots
+from fusewright.ir.index import Index
+from fusewright.ir.value import Indirect, Load, Masked, Value, postorder
 from fusewright.kernels.analysis import (
     Dependences,
     Traits,
@@ -23,6 +24,7 @@ from fusewright.kernels.analysis import (
 )
 from fusewright.kernels.triton.axis_form import AxisStage
 from fusewright.kernels.triton.early_ends import BLOCK, elements_at_once_across, ends_early
+from fusewright.kernels.triton.memory_along import copies_rows, row_loads, stored_rows
 from fusewright.kernels.triton.tiling import (
     MANY_PROGRAMS,
     TILE,
@@ -30,6 +32,7 @@ from fusewright.kernels.triton.tiling import (
     TileAxis,
     Tiling,
     contiguous_along_outer,
+    has_rows_of_threads,
     share_a_row,
     shared_columns,
 )
@@ -71,6 +74,25 @@ THREADS_OF_VECTOR: Final = 128
 of bfloat16, 1,024 took 3.1 us, and with half as many or twice 3.9 and 3.6.
 """
 
+LONG_HELD, HELD = 4096, 32
+"""Elements of a tile of one load of a half type along its rows, and of each of its threads: with
+half as many threads, which wait for each other, more such programs share a multiprocessor (group
+norm: 69 us, and 79 with 16 elements a thread).
+"""
+
+STRIPE_WORDS: Final = 80
+"""Registers of a thread for what it loads of a row and gathers, up to which four programs of four
+warps that walk over stripes share a multiprocessor, so that an H200 runs 512 of them at once: with
+80, a thread has 128 registers (the gradient of an embedding of places and a norm: 382 us, and 476
+with eight warps, of which three share one). Beyond, two programs do, of twice as many warps, each
+of half as many elements: a gradient with a bias and GELU took 754 us, and 857 with four warps.
+"""
+
+WARPS_OF_CROWDED: Final = 8
+"""Warps of such a program at most: with 16, one alone fits a multiprocessor (a gradient of rotary
+positions and norms of heads: 519 us, and 468 by half the rows and threads).
+"""
+
 HELD_AHEAD: Final = 96
 """Bytes of a thread's elements, 24 registers, that a tile of held rows loads for its later stages
 before the first one adds up: all its threads wait there for each other, and what is loaded behind
@@ -91,9 +113,16 @@ positions and norms of heads loads 24 KiB a block, and took 108 us with two of t
 one.
 """
 
-AHEAD_STRIPES, AHEAD_ACROSS, AHEAD_ALONG = 2, 3, 1
+AHEAD_STRIPES, AHEAD_CROWDED, AHEAD_ACROSS, AHEAD_ALONG = 2, 3, 3, 1
 """Blocks that are loaded ahead by what walks over stripes of rows (0.79 of a copy without, 0.93
-with), over rows that lie across memory (0.63, 0.96), and over rows along it (0.92, 1.00).
+with), over stripes where two programs share a multiprocessor (426 us, and 468 with two blocks),
+over rows that lie across memory (0.63, 0.96), and over rows along it (0.92, 1.00).
+"""
+
+NEXT_ACROSS: Final = 128
+"""Bytes of a thread's elements, 32 registers, that it loads of the next rows of a stripe that lies
+across memory before it works on those that it has: a gradient of a layer norm over channels took
+147 us, and 172 where it waited for each block.
 """
 
 
@@ -103,7 +132,7 @@ def elements_a_thread(group: Group, tiling: Tiling) -> int:
     point writes several elements of a buffer, eight points have enough to load.
     """
     at_once = elements_at_once(group)
-    usual = 8 if tiling.elements <= TILE or at_once > 1 else 16
+    usual = usual_elements(group, tiling)
     if any(tiling.inner) and not tiling.persistent and ends_early(group):
         return BLOCK * elements_at_once_across(group)
     if not any(tiling.inner):
@@ -112,22 +141,54 @@ def elements_a_thread(group: Group, tiling: Tiling) -> int:
     is_across = contiguous_along_outer(group)
     walked = _walked_elements(group, tiling, usual, at_once)
     if tiling.walks_outer:
-        return walked if is_across else usual
+        return walked if is_across else usual // 2 if _is_crowded(group, tiling) else usual
     if extent_hint(x.symbol) < MANY_PROGRAMS * x.block:
         return usual
-    loads = {load for stage in group.stages for load in _row_loads(stage, group)}
+    loads = {load for stage in group.stages for load in row_loads(stage, group)}
     further = max(0, len(loads) - 1)
     if is_across:
         if tiling.persistent:
-            return max(usual, ACROSS_HELD >> further)
+            rows = max(axis.block for axis in tiling.inner if axis is not None)
+            is_whole = x.block == WIDEST_ACROSS and has_rows_of_threads(group, rows)
+            return max(usual, rows if is_whole else ACROSS_HELD >> further)
         return walked if x.block == WIDEST_ACROSS else usual
     if not tiling.persistent:
         return usual if further else walked
     if share_a_row(group) and sum(map(bool, tiling.inner)) == 1:
         return max(usual, tiling.elements // THREADS_OF_VECTOR)
-    if not any(_stores_rows(stage, group) for stage in group.stages):
+    if not stored_rows(group):
         return max(usual, READ_ONLY >> further)
-    return usual
+    return max(usual, _held_elements(group, tiling))
+
+
+def _held_elements(group: Group, tiling: Tiling) -> int:
+    """Elements of a thread of a tile of one row to load and one to store, of a half type, that are
+    held; 0: as many as usual.
+    """
+    return HELD if tiling.elements == LONG_HELD and copies_rows(group) else 0
+
+
+def _is_crowded(group: Group, tiling: Tiling) -> bool:
+    """Whether threads that walk over stripes of rows along memory would hold so many words of the
+    usual elements that fewer than four programs of four warps share a multiprocessor.
+    """
+    if tiling.batch is None or extent_hint(tiling.batch) < MANY_PROGRAMS:
+        return False
+    words = usual_elements(group, tiling) * _stripe_words(group)
+    return not contiguous_along_outer(group) and words > STRIPE_WORDS
+
+
+def _stripe_words(group: Group) -> int:
+    """Registers of a thread for what each row of a stripe has of its own at one element, and for
+    what is gathered there.
+    """
+    loads = {load for stage in group.stages for load in row_loads(stage, group)}
+    return len(loads) + _gathered_words(group, Gather)
+
+
+def usual_elements(group: Group, tiling: Tiling) -> int:
+    """Elements of a thread where nothing else is known of a group."""
+    return 8 if tiling.elements <= TILE or elements_at_once(group) > 1 else 16
 
 
 def _walked_elements(group: Group, tiling: Tiling, usual: int, at_once: int) -> int:
@@ -160,8 +221,9 @@ def crowded_axis(group: Group, tiling: Tiling, warps: int) -> TileAxis | None:
     room = min(MOST_REGISTERS, REGISTERS // threads)
     if tiling.walks_outer:
         (axis, *_) = tiling.outer
-        loads = {load for stage in group.stages for load in _row_loads(stage, group)}
-        words, room = len(loads) + _gathered_words(group, Gather), room - PLACES
+        words, room = _stripe_words(group), room - PLACES
+        if warps > WARPS_OF_CROWDED and axis.block > 1 and _is_crowded(group, tiling):
+            return axis
     else:
         walked = [axis for axis in tiling.inner if axis is not None and not tiling.persistent]
         if not walked:
@@ -190,14 +252,15 @@ def blocks_ahead(group: Group, tiling: Tiling) -> int:
         return 0
     is_across = contiguous_along_outer(group)
     if tiling.walks_outer:
-        wanted = 0 if is_across else AHEAD_STRIPES
+        along = AHEAD_CROWDED if _is_crowded(group, tiling) else AHEAD_STRIPES
+        wanted = 0 if is_across else along
     elif is_across:
         wanted = AHEAD_ACROSS if tiling.outer[0].block == WIDEST_ACROSS else 0
     else:
         wanted = AHEAD_ALONG
     types = {buffer.name: buffer.layout.dtype.bytes for buffer in group.reads}
     largest = max(
-        sum(types[name] for name, _ in dict.fromkeys(_row_loads(stage, group)))
+        sum(types[name] for name, _ in dict.fromkeys(row_loads(stage, group)))
         for stage in group.stages
     )
     return min(wanted, AHEAD_BYTES // max(1, largest * tiling.elements))
@@ -228,6 +291,33 @@ def loads_ahead(
     return list(loads.values()) if held <= HELD_AHEAD else []
 
 
+def loads_of_next_block(
+    group: Group, stages: Sequence[AxisStage], tiling: Tiling, elements: int
+) -> list[Load]:
+    """What threads load of the next block of a stripe of rows that lie across memory before they
+    work on this one; none where they have no registers for it, or there is one block alone. A
+    thread has so many elements.
+    """
+    if not tiling.walks_outer or not contiguous_along_outer(group):
+        return []
+    (axis,) = tiling.outer
+    if not axis.extent.is_constant or int(axis.extent) <= axis.block:
+        return []
+    memory = {buffer.name for buffer in group.reads} - {buffer.name for buffer in group.writes}
+    loads: dict[tuple[str, Index], Load] = {}
+    for stage in stages:
+        order = list(postorder(action_roots(*stage.actions)))
+        if any(isinstance(value, Masked | Indirect) for value in order):
+            return []
+        for value in order:
+            if not isinstance(value, Load) or stage.inner is None or value.buffer not in memory:
+                continue
+            if {axis.symbol, stage.inner.symbol} <= value.index.free():
+                loads.setdefault((value.buffer, value.index), value)
+    held = elements * sum(load.dtype.bytes for load in loads.values())
+    return list(loads.values()) if held <= NEXT_ACROSS else []
+
+
 def _words(action: Action) -> int:
     """Registers that hold what an action gathers of one element of a tile that it walks through."""
     match action:
@@ -241,20 +331,3 @@ def _words(action: Action) -> int:
 
 def _registers(value: Value) -> int:
     return -(-value.dtype.compute.bytes // 4)
-
-
-def _stores_rows(stage: Stage, group: Group) -> bool:
-    """Whether a stage over rows stores an element of memory for each of theirs."""
-    written = {buffer.name for buffer in group.writes}
-    actions = [action for action in stage.actions if not isinstance(action, Reduce)]
-    return bool(stage.inner) and any(action.buffer in written for action in actions)
-
-
-def _row_loads(stage: Stage, group: Group) -> Iterator[tuple[str, object]]:
-    """Where a stage reads elements of memory that each row has its own of."""
-    memory = {buffer.name for buffer in group.reads}
-    for value in stage_values(stage):
-        if isinstance(value, Load) and value.buffer in memory:
-            free = value.index.free()
-            if free.intersection(stage.inner) and free.intersection(group.outer):
-                yield value.buffer, value.index

@@ -25,7 +25,7 @@ from fusewright.ir.index import (
     known_multiple,
     product,
 )
-from fusewright.ir.value import IndexValue, Random
+from fusewright.ir.value import IndexValue, Indirect, Load, Random
 from fusewright.kernels.analysis import (
     Dependences,
     MemoryAccess,
@@ -34,6 +34,7 @@ from fusewright.kernels.analysis import (
     stage_values,
 )
 from fusewright.kernels.triton.early_ends import BLOCK, block_across, end_together, ends_early
+from fusewright.kernels.triton.memory_along import copies_rows, is_half, row_loads, stored_rows
 from fusewright.kernels.triton.reductions import ARGUMENT
 from fusewright.records import record
 from fusewright.runtime.multiprocessors import MOST_WARPS, WARP
@@ -73,6 +74,24 @@ WIDEST_ACROSS, NARROWEST_ACROSS = 64, 16
 """Rows beside each other in a tile that walks over rows that lie across memory: as many as leave
 programs for the whole device, since few of them wait for one block after the other. Partial sums of
 512 rows in tiles of 64 took 7 us on an H100, and those of 86 rows 2 us.
+"""
+
+LONGEST_OF_THREAD = 128
+"""The longest row of a half type lying across memory that one thread holds whole, so that it asks
+no other one: a layer norm over 128 channels took 71 us in tiles of 64 rows and threads, and 79 by
+32 rows of two threads each.
+"""
+
+LOOKED_UP_TILE = 4096
+"""Elements of a tile of rows of a half type that are looked up: they are on their way at a time
+once their numbers have arrived, and what all rows share is loaded once (embedding and layer norm:
+202 us, and 218 with one row of 2,048).
+"""
+
+FLAT_WORK = 18
+"""The work on a point, in additions, from which on a flat tile that reads one element of a half
+type and writes one has `SHARED_TILE` elements: what is computed of one hides behind that of others
+(GELU, at 18: 67 us, and 73 with half as many elements; dropout of it: 675 and 742).
 """
 
 BUSY_PROGRAMS = 128
@@ -294,6 +313,10 @@ def _tile_rows(group: Group, persistent: bool | None, limit: int) -> Tiling:
     x_block, r_block = _row_blocks(_hint(x), longest, outer_is_contiguous, holds)
     if holds and walks_once and _hint(x) > PROGRAMS_AT_ONCE and share_a_row(group):
         x_block = max(1, 2 * TILE // _power_of_two(longest))
+    elif holds and _hint(x) > PROGRAMS_AT_ONCE and _looks_up_rows(group):
+        x_block = max(1, LOOKED_UP_TILE // _power_of_two(longest))
+    if holds and outer_is_contiguous and _hint(x) >= MANY_PROGRAMS * WIDEST_ACROSS:
+        x_block = WIDEST_ACROSS if has_rows_of_threads(group, longest) else x_block
     if is_early:
         x_block, r_block = block_across(group), BLOCK
     if walked:
@@ -367,6 +390,22 @@ def share_a_row(group: Group) -> bool:
     )
 
 
+def has_rows_of_threads(group: Group, longest: int) -> bool:
+    """Whether one thread holds each row, which lies across memory and is loaded once. Its elements
+    are `longest`; shorter ones fit a thread in the usual tiles, too.
+    """
+    if not HELD_ACROSS_ONCE < longest <= LONGEST_OF_THREAD:
+        return False
+    loads = {load for stage in group.stages for load in row_loads(stage, group)}
+    return len(loads) == 1 and len(stored_rows(group)) <= 1 and is_half(group)
+
+
+def _looks_up_rows(group: Group) -> bool:
+    """Whether rows are held of which one is stored, and another is read whose number was loaded."""
+    values = (value for stage in group.stages for value in stage_values(stage))
+    return copies_rows(group) and any(isinstance(value, Indirect) for value in values)
+
+
 def _walked_block(x: LoopSymbol, longest: int, stripes: int, outer_is_contiguous: bool) -> int:
     """The rows of a tile that walks over a stripe of them: as many as divide it, up to a tile of
     twice the usual size, since each of its turns waits for what it loads; two long ones where
@@ -412,7 +451,7 @@ def _segments(group: Group) -> tuple[list[tuple[LoopSymbol, ...]], tuple[int, ..
     """
     units = _unit_loops(group)
     if len(units) < 2:
-        return _rows_apart(group) or ([group.outer], (max(TILE, 2 * shared_columns(group)),))
+        return _rows_apart(group) or ([group.outer], (_flat_block(group),))
     segments: list[tuple[LoopSymbol, ...]] = []
     current: list[LoopSymbol] = []
     for symbol in group.outer:
@@ -429,6 +468,24 @@ def _segments(group: Group) -> tuple[list[tuple[LoopSymbol, ...]], tuple[int, ..
     narrowest = min(b.layout.dtype.bytes for b in (*group.reads, *group.writes))
     side = min(64, max(32, LINE_BYTES // narrowest))
     return segments, (side,) * len(segments)
+
+
+def _flat_block(group: Group) -> int:
+    """The elements of a flat tile of one axis."""
+    columns = shared_columns(group)
+    (stage, *others) = group.stages
+    if columns or others or not is_half(group) or len(stage.actions) > 1:
+        return max(TILE, 2 * columns)
+    if prod(map(extent_hint, group.outer)) < PROGRAMS_AT_ONCE * SHARED_TILE:
+        return TILE
+    moving = {symbol for symbol in group.outer if symbol.extent != 1}
+    loads = {
+        (value.buffer, value.index)
+        for value in stage_values(stage)
+        if isinstance(value, Load) and moving <= value.index.free()
+    }
+    has_work = Traits.of(stage, Dependences()).cost >= FLAT_WORK
+    return SHARED_TILE if has_work and len(loads) == 1 else TILE
 
 
 def _rows_apart(group: Group) -> tuple[list[tuple[LoopSymbol, ...]], tuple[int, ...]] | None:
