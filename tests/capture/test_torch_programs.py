@@ -283,7 +283,7 @@ def sparse_operators(x: Any) -> Any:
     return torch.sparse.mm(s, x.T), s.to_dense().sum()
 
 
-@cases(X, breaks="fake-execution")
+@cases(X)
 def counting(x: Any) -> Any:
     return (
         torch.histc(x, 4),
