@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 
 import fusewright
+from fusewright.ir.reference import evaluate
+from tests.lower.support import program_on_gpu
 
 HALF = (torch.float16, torch.bfloat16)
 
@@ -48,7 +50,10 @@ NUMBERS: dict[str, Callable[[Tensor, float], Any]] = {
     "above": lambda x, c: (x > c, x >= c),
     "a number that comes first": lambda x, c: torch.ge(torch.tensor(c), x),
     "a tensor of a number": lambda x, c: (x == torch.tensor(c), x.lt(torch.full((3,), c)[1])),
-    "an integer": lambda x, c: (x * 0 + 256 == 257, x * 0 + 2048 == torch.arange(2048, 2051)),
+    "an integer": lambda x, c: (
+        x * 0 + 256 == 257,
+        x * 0 + 2048 == torch.arange(2048, 2051).to(x.device),
+    ),
     "shrunk": lambda x, c: torch.nn.functional.hardshrink(x, c),
     "shrunk softly": lambda x, c: torch.nn.functional.softshrink(x, c) == 0,
     "limited": lambda x, c: torch.nn.functional.threshold(x, c, 5.0),
@@ -100,3 +105,23 @@ def test_gradients_of_extremes_find_them_again(name: str, dtype: torch.dtype) ->
             gradients.append(gradient)
         expected, found = gradients
         torch.testing.assert_close(found, expected, rtol=2e-2, atol=2e-2)
+
+
+LIMITS: dict[str, Callable[[Tensor, float], Tensor]] = {
+    "limited": NUMBERS["limited"],
+    "shrunk softly": torch.nn.functional.softshrink,
+    "gradient of limited": NUMBERS["gradient of limited"],
+}
+
+
+@pytest.mark.parametrize("dtype", HALF)
+@pytest.mark.parametrize("name", LIMITS)
+def test_kernels_for_gpus_round_limits(name: str, dtype: torch.dtype) -> None:
+    """There, eager's kernels take a limit in the type of the elements."""
+    for number in (0.1, 0.3, 0.7, 1.1):
+        near = torch.tensor([number, -number], dtype=dtype)
+        x = torch.cat([near, near.nextafter(2 * near), near.nextafter(0 * near)])
+        program = program_on_gpu(lambda x, c=number: LIMITS[name](x, c), x)
+        (found,) = evaluate(program, [x])
+        rounded = torch.tensor(number, dtype=dtype).item()
+        torch.testing.assert_close(found, LIMITS[name](x, rounded), rtol=0, atol=0)

@@ -50,6 +50,13 @@ def to_compare(x: Tensor, *numbers: float) -> Tensor:
     return x if is_exact else widened(x)
 
 
+def as_gpus_take(number: float, x: Tensor) -> float:
+    """`number` as kernels for `x` take their numbers: those for GPUs round them to its type."""
+    if x.device.type == "cpu" or not (x.is_floating_point() and isinstance(number, int | float)):
+        return number
+    return BY_TORCH_NAME[str(x.dtype).removeprefix("torch.")].rounded(number)
+
+
 def eager_rounds_each_step(x: Tensor) -> bool:
     """Whether a loss of half type is left to eager: on the CPU its kernels round each step, and
     differ from ours by more than their own error. Kernels of a GPU are fused with what makes `x`.

@@ -9,7 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fusewright.formulas.helpers import HALF_TYPES, aten, filled, rounded, to_compare, widened
+from fusewright.formulas.helpers import (
+    HALF_TYPES,
+    as_gpus_take,
+    aten,
+    filled,
+    rounded,
+    to_compare,
+    widened,
+)
 from fusewright.formulas.table import formula
 
 
@@ -138,10 +146,25 @@ def entropy(x: Tensor) -> Tensor:
     return rounded(aten.where.self(above, inside, edge), x)
 
 
+@formula(aten.threshold.default)
+def threshold(x: Tensor, limit: float, value: float) -> Tensor:
+    """The same with the limit that kernels take."""
+    taken = as_gpus_take(limit, x)
+    return NotImplemented if taken == limit else aten.threshold.default(x, taken, value)
+
+
+@formula(aten.softshrink.default)
+def softshrink(x: Tensor, limit: float = 0.5) -> Tensor:
+    """The same with the limit that kernels take."""
+    taken = as_gpus_take(limit, x)
+    return NotImplemented if taken == limit else aten.softshrink.default(x, taken)
+
+
 @formula(aten.threshold_backward.default)
 def threshold_backward(gradient: Tensor, x: Tensor, threshold: float) -> Tensor:
     """0 where x <= threshold, else g: where x itself is not kept, truth values are."""
     zero = filled(gradient, 0)
+    threshold = as_gpus_take(threshold, x)
     is_low = aten.le.Scalar(to_compare(x, threshold), threshold)
     return aten.where.self(is_low, zero, gradient)
 
