@@ -149,6 +149,44 @@ def test_the_nearest_element_is_that_of_eager(name: str, mode: str) -> None:
             torch.testing.assert_close(ours, eager)
 
 
+def gradient_of_negative_zeros(function: Function, x: torch.Tensor) -> torch.Tensor:
+    leaf = x.clone().requires_grad_()
+    result = function(leaf)
+    (gradient,) = torch.autograd.grad(result, leaf, -torch.zeros_like(result))
+    return gradient
+
+
+SIGNS = [name for name in CASES if "twice" in name or "same size" in name or "smaller" in name]
+
+
+@pytest.mark.parametrize("name", [name for name in SIGNS if "corners" not in name])
+def test_gradients_of_negative_zeros_have_the_signs_of_eager(name: str) -> None:
+    """Eager adds to zeros what it does not copy: -0.0 alone makes 0.0."""
+    count, function = CASES[name]
+    compiled = fusewright.compile(lambda x: function(x), options={"strict": True})
+    ours, eager = (gradient_of_negative_zeros(f, data(count)) for f in (compiled, function))
+    assert torch.equal(ours.signbit(), eager.signbit())
+
+
+@pytest.mark.parametrize("mode, copied", [("linear", True), ("nearest", False)])
+def test_gradients_of_the_same_size_are_copied_as_on_a_gpu(
+    mode: str, copied: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There eager copies where on a CPU it adds to zeros, as the kernels of one dimension show."""
+    monkeypatch.setattr(resampling, "runs_on_cpu", lambda call: False)
+    compiled = fusewright.compile(resampled(mode, size=6), options={"strict": True})
+    assert gradient_of_negative_zeros(compiled, data(1)).signbit().eq(copied).all()
+
+
+def test_an_infinite_gradient_of_the_same_size_stays_where_it_is() -> None:
+    function = resampled("bicubic", size=3)
+    gradient = torch.zeros(1, 1, 3, 3)
+    gradient[0, 0, 1, 1] = math.inf
+    for f in (function, fusewright.compile(function, options={"strict": True})):
+        x = torch.zeros(1, 1, 3, 3, requires_grad=True)
+        assert torch.equal(*torch.autograd.grad(f(x), x, gradient), gradient)
+
+
 def test_one_compile_does_for_any_size() -> None:
     function = resampled("bilinear", scale_factor=2)
     compiled = fusewright.compile(function, dynamic=True, options={"strict": True})

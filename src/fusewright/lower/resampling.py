@@ -364,9 +364,12 @@ class Step:
     terms: Terms
 
 
-def summed(call: Call, x: Box, steps: Sequence[Step], *, apart: bool) -> Box:
+def summed(
+    call: Call, x: Box, steps: Sequence[Step], *, apart: bool, onto_zeros: bool = False
+) -> Box:
     """The result of a call: sums of `x` along one dimension after the other, rounded once. `apart`:
-    each step is computed by itself, for all places.
+    each step is computed by itself, for all places. `onto_zeros`: eager adds the terms to zeros, so
+    that a sum of -0.0 alone is 0.0.
     """
     call.realise_unless_free(x)
     dtype = call.result.dtype.compute
@@ -376,6 +379,8 @@ def summed(call: Call, x: Box, steps: Sequence[Step], *, apart: bool) -> Box:
         if runs_on_cpu(call) and _rows(call, size, step) >= ROWS_OF_A_TABLE:
             terms = _tabulated(call, step)
         element = _sum_along(call, x, step.dimension, terms)
+        if onto_zeros and step is steps[-1]:
+            element = _plus_zero(element)
         x = call.lazy(size, dtype, element, _like_the_result(call, size))
         if apart and step is not steps[-1]:
             call.builder.realise(x)
@@ -410,6 +415,11 @@ def _sum_along(call: Call, x: Box, dimension: int, terms: Terms) -> Element:
         return total
 
     return element
+
+
+def _plus_zero(element: Element) -> Element:
+    """`element` with 0.0 in place of -0.0, also where that is what a product rounds to."""
+    return lambda at: element(at) + 0.0
 
 
 def _tabulated(call: Call, step: Step) -> Terms:
@@ -477,6 +487,17 @@ METHODS: Final[dict[str, type[Axis]]] = {
 }
 """How dimensions are resampled, by operator."""
 
+COPIED_ON_GPUS: Final = frozenset(
+    words(
+        "upsample_nearest2d _upsample_nearest_exact2d "
+        "upsample_linear1d upsample_bilinear2d upsample_trilinear3d upsample_bicubic2d"
+    )
+)
+COPIED_ON_CPUS: Final = frozenset({"upsample_bicubic2d"})
+"""Where there are as many results as elements, eager copies the gradients of these, -0.0 too, and
+adds those of others to zeros.
+"""
+
 
 @rule(*(f"aten.{name}.default" for name in METHODS))
 def resample(call: Call, x: Box, size: Any, *options: Any) -> Any:
@@ -504,11 +525,14 @@ def resample_backward(call: Call, gradient: Box, size: Any, input_size: Any, *op
     counts = [axis.count for axis in axes or ()]
     if axes is None or not call.result.dtype.is_float or None in counts:
         return NotImplemented
+    copied = COPIED_ON_CPUS if runs_on_cpu(call) else COPIED_ON_GPUS
+    if operator.split(".")[1] in copied and all(axis.old == axis.new for axis in axes):
+        return summed(call, gradient, [], apart=False)
     steps = [Step(dimension=d, extent=a.old, terms=a.readers) for d, a in enumerate(axes, 2)]
     together = math.prod(count for count in counts if count is not None)
     where = "side by side" if all(axis.ratio is not None for axis in axes) else "apart"
     most = MOST_AT_ONCE[where if runs_on_cpu(call) else "on a GPU"]
-    return summed(call, gradient, steps, apart=together > most)
+    return summed(call, gradient, steps, apart=together > most, onto_zeros=True)
 
 
 def _axes(
