@@ -28,6 +28,7 @@ from torch import Tensor
 
 import fusewright
 from fusewright.capture.reasons import BRANCH_ON_TENSOR
+from tests.half_types import FUNCTIONS, LEAST, HalfFunction
 
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
@@ -413,7 +414,6 @@ KNOWN: dict[str, tuple[tuple[torch.dtype, ...], str]] = {
     "x ** 10000000000.0": ((torch.float32,), "eager's last elements take the exponent in double"),
     "x ** 9999999999": ((torch.float32,), "eager's last elements take the exponent in double"),
     "F.softshrink": (ALL, "the sign of zero in eager's last elements is not that of the others"),
-    "F.gelu": (ALL, "eager's gelu of infinity is NaN in vectors"),
     "1 - tanh²": (ALL, "cancels"),
     "special.erfcx": (ALL, "the gradient cancels"),
     "prod all": (ALL, "with two zeros eager gives a gradient of 0 without a look at the NaN"),
@@ -444,20 +444,40 @@ KNOWN_ON_A_GPU: dict[str, tuple[tuple[torch.dtype, ...], str]] = {
 """What else is known to differ there."""
 
 
-ROUNDED_TO_ZERO_ON_A_GPU = {
-    **dict.fromkeys(("F.silu", "F.gelu:tanh", "glu", "x sigmoid"), 2.0**-110),
-    "logaddexp": torch.finfo(torch.bfloat16).tiny,
+ROUNDED_TO_ZERO_ON_A_GPU: dict[str, tuple[float, tuple[str, ...]]] = {
+    "sums of a subnormal number and an exponential": (
+        torch.finfo(torch.bfloat16).tiny,
+        ("logaddexp",),
+    ),
+    "products of the argument and a function of an exponential": (
+        LEAST,
+        ("F.silu", "F.mish", "F.gelu", "F.gelu:tanh", "glu", "x sigmoid"),
+    ),
 }
-"""By case: below which magnitude all numbers are as good as zero in bfloat16 there. Approximations
-of logistic functions, GELU and logarithms of 1 and a small number are 0 where they are below
-2**-110, and double precision's own formulas may be.
+"""By mechanism: below which magnitude all numbers but 0 are as good as 0 in bfloat16 there, and the
+cases. Approximations of what is rounded to a half type are made of exponentials, and these are 0
+where they are subnormal numbers, below 2**-126. Where the result is no larger than the exponential,
+as of sigmoid, no row is needed: `differences` knows that subnormal numbers may be 0.
+`tests.kernels.triton.test_approximations` runs such cases on Triton's interpreter.
 """
 
 
-EXACT_GRADIENTS: dict[str, Callable[[Tensor], Tensor]] = {
-    "tanh": lambda x: 1 / torch.cosh(x) ** 2,
+EXACT: dict[str, HalfFunction] = {
+    "tanh": FUNCTIONS["tanh"],
+    "F.gelu": FUNCTIONS["gelu"],
+    "F.gelu:tanh": FUNCTIONS["gelu_tanh"],
 }
-"""By case: the gradient where the formula that double precision takes cancels, as 1 - tanh²."""
+"""By case: functions and slopes of doubles where the formulas that eager takes cancel, as
+1 - tanh² and 1 + tanh.
+"""
+
+
+def zero_below(name: str) -> float:
+    """By a case's name: below which magnitude all numbers but 0 are as good as 0 in bfloat16, where
+    kernels of a GPU compute them.
+    """
+    rows = ROUNDED_TO_ZERO_ON_A_GPU.values()
+    return max((least for least, names in rows if name in names), default=0.0)
 
 
 def is_known(case: Case, dtype: torch.dtype, device: str = "cpu") -> bool:
@@ -541,10 +561,10 @@ def differences(
     compiled: Tensor,
     exact: Tensor,
     argument: Tensor,
-    zero_below: float = 0.0,
+    least: float = 0.0,
 ) -> Iterator[Difference]:
-    """In what one result is not eager's: its type, its pattern, its numbers. `zero_below`: the
-    magnitude below which all numbers are as good as zero.
+    """In what one result is not eager's: its type, its pattern, its numbers. `least`: the magnitude
+    below which all numbers but 0 are as good as 0.
     """
     if eager.dtype != compiled.dtype or eager.shape != compiled.shape:
         yield Difference(name, f"{compiled.dtype} {tuple(compiled.shape)}", 0, (), 0, 0, 0)
@@ -560,7 +580,7 @@ def differences(
     # Whether a number this small is rounded to zero is a matter of an ulp.
     both_tiny = (ours.abs() <= limits.tiny) & (theirs.abs() <= limits.tiny)
     unequal &= ~(both_tiny & (exact.abs() <= limits.tiny) & (exact != 0))
-    are_zero = (ours.abs() < zero_below) & (theirs.abs() < zero_below) & (exact.abs() < zero_below)
+    are_zero = (ours.abs() < least) & (theirs.abs() < least) & (exact.abs() < least) & (exact != 0)
     unequal &= ~are_zero
     # What eager rounded to zero or infinity may be closer to the exact number.
     error, error_of_eager = (ours - exact).abs(), (theirs - exact).abs()
@@ -599,10 +619,19 @@ def differences(
         yield found
 
 
-def check(case: Case, dtype: torch.dtype, device: str = "cpu") -> Iterator[str]:
-    """What differs, as lines."""
-    is_approximate = device != "cpu" and dtype is torch.bfloat16
-    zero_below = ROUNDED_TO_ZERO_ON_A_GPU.get(case.name, 0.0) if is_approximate else 0.0
+def check(
+    case: Case,
+    dtype: torch.dtype,
+    device: str = "cpu",
+    run_compiled: Callable[..., Any] = run_compiled,
+    is_approximate: bool | None = None,
+) -> Iterator[str]:
+    """What differs, as lines. `is_approximate`: whether kernels of a GPU are run; None if the
+    device tells.
+    """
+    if is_approximate is None:
+        is_approximate = device != "cpu"
+    least = zero_below(case.name) if is_approximate and dtype is torch.bfloat16 else 0.0
     for on_cpu in case.arguments(dtype):
         arguments = [argument.to(device) for argument in on_cpu]
         try:
@@ -617,13 +646,14 @@ def check(case: Case, dtype: torch.dtype, device: str = "cpu") -> Iterator[str]:
             continue
         wide = [x.double() if x.dtype.is_floating_point else x for x in arguments]
         exact = run(case.program, wide)
-        if case.name in EXACT_GRADIENTS:
-            exact = [exact[0], ("gradient 0", EXACT_GRADIENTS[case.name](wide[0]))]
+        if case.name in EXACT:
+            own = EXACT[case.name]
+            exact = [("result 0", own.value(wide[0])), ("gradient 0", own.slope(wide[0]))]
         if [name for name, _ in eager] != [name for name, _ in compiled]:
             yield f"results {[name for name, _ in compiled]}"
             continue
         for (name, theirs), (_, ours), (_, reference) in zip(eager, compiled, exact, strict=True):
-            for found in differences(case, name, theirs, ours, reference, arguments[0], zero_below):
+            for found in differences(case, name, theirs, ours, reference, arguments[0], least):
                 if found.at and len(arguments) and arguments[0].dim() == 1:
                     inputs = [x[found.at[0]].item() for x in arguments]
                     yield f"{found} for {inputs}"

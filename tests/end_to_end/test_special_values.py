@@ -14,13 +14,13 @@ from torch import Tensor
 import fusewright
 from fusewright.lower.rules import words
 from tests.end_to_end.special_values import (
-    EXACT_GRADIENTS,
-    ROUNDED_TO_ZERO_ON_A_GPU,
+    EXACT,
     cases,
     check,
     differences,
     is_known,
     run,
+    zero_below,
 )
 
 EVERY = 53
@@ -56,11 +56,15 @@ AS_GOOD_AS_ZERO = [
     # Eager's number, the compiled one, that of double precision, and whether it is a difference.
     ("F.silu", -8.64e-37, -0.0, -8.63e-37, False),
     ("F.silu", -8.64e-33, -0.0, -8.63e-33, True),
-    ("F.gelu:tanh", -0.0, -1.2e-37, -0.0, False),
-    ("F.gelu:tanh", -0.0, -1.2e-32, -0.0, True),
+    ("F.silu", 0.0, -0.0, 0.0, True),
+    ("F.gelu:tanh", -0.0, -1.2e-37, -1.2e-37, False),
+    ("F.gelu:tanh", -1.2e-37, -0.0, -1.2e-37, False),
+    ("F.gelu:tanh", -1.2e-32, -0.0, -1.2e-32, True),
     ("logaddexp", 3.76e-39, 2.94e-39, 3.758e-39, False),
     ("logaddexp", 3.76e-37, 2.94e-37, 3.758e-37, True),
-    ("F.mish", -8.64e-37, -0.0, -8.63e-37, True),
+    ("F.mish", -8.64e-37, -0.0, -8.63e-37, False),
+    ("F.mish", -8.64e-33, -0.0, -8.63e-33, True),
+    ("F.softsign", -8.64e-37, -0.0, -8.63e-37, True),
     ("tanh", 0.0, 1.7e-17, 1.7e-17, False),
     ("tanh", 0.0, 1.7e-17, 0.0, True),
 ]
@@ -73,14 +77,24 @@ def test_what_a_gpu_rounds_to_zero(
     (case,) = (case for case in cases() if case.name == name)
     numbers = [torch.tensor([number], dtype=torch.bfloat16) for number in (eager, compiled)]
     double = torch.tensor([exact], dtype=torch.float64)
-    smallest = ROUNDED_TO_ZERO_ON_A_GPU.get(name, 0.0)
-    found = differences(case, "gradient 0", *numbers, double, double, smallest)
+    found = differences(case, "gradient 0", *numbers, double, double, zero_below(name))
     assert bool(list(found)) == is_found
 
 
-def test_the_gradient_of_tanh_is_judged_by_one_that_does_not_cancel() -> None:
-    x = torch.tensor([20.0], dtype=torch.float64)
-    assert EXACT_GRADIENTS["tanh"](x).item() == pytest.approx(4 * math.exp(-40))
+NOT_CANCELLED = [
+    # A result or gradient at a number, which 1 - tanh² and 1 + tanh of doubles have as 0.
+    ("tanh", "slope", 20.0, 4 * math.exp(-40)),
+    ("F.gelu:tanh", "value", -8.0, -3.1037e-21),
+    ("F.gelu:tanh", "slope", -8.0, -4.7178e-20),
+]
+
+
+@pytest.mark.parametrize(("name", "part", "x", "exact"), NOT_CANCELLED)
+def test_what_cancels_is_judged_by_a_formula_that_does_not(
+    name: str, part: str, x: float, exact: float
+) -> None:
+    found = getattr(EXACT[name], part)(torch.tensor([x], dtype=torch.float64))
+    assert found.item() == pytest.approx(exact, rel=1e-4)
 
 
 def test_what_is_raised_to_a_power_is_judged_by_its_error() -> None:

@@ -18,7 +18,9 @@ import triton.language as tl
 from torch.nn import functional
 
 import fusewright
+from fusewright.lower.rules import words
 from fusewright.runtime import triton_functions as functions
+from tests.end_to_end.special_values import Case, cases, check, is_known, run
 from tests.half_types import (
     FUNCTIONS,
     HALVES,
@@ -157,3 +159,32 @@ def test_graphs_are_as_near_as_eager(name: str, dtype: torch.dtype) -> None:
     # Eager's sigmoid of float16 on a CPU rounds in between, which is luck at some numbers.
     parts = ("value",) if name in OF_ROUNDED_RESULTS else ("value", "slope")
     assert not [place for place in far if place[0] in parts][:8]
+
+
+APPROXIMATED = {
+    *("x sigmoid", "exp - 1", "log(1 + exp)", "sigmoid (1 - sigmoid)", "1 - erf", "softplus beta"),
+    "binary_cross_entropy_with_logits none",
+    *words(
+        """
+        exp sigmoid erf erfc special.ndtr F.gelu F.gelu:tanh F.logsigmoid F.mish F.silu
+        F.softplus F.tanhshrink log1p(exp) glu logaddexp logsumexp softmax log_softmax cross_entropy
+        """
+    ),
+}
+"""Cases of the sweep over special values whose kernels approximate."""
+
+SPECIAL_CASES = [case for case in cases() if case.name in APPROXIMATED]
+
+
+def run_interpreted(program: Callable[..., object], arguments: list[torch.Tensor]) -> object:
+    compiled = fusewright.compile(program, backend=interpreted.NAME, fullgraph=True, dynamic=False)
+    with np.errstate(all="ignore"):
+        return run(compiled, arguments)
+
+
+@pytest.mark.parametrize("case", SPECIAL_CASES, ids=lambda case: case.name)
+def test_special_values_of_bfloat16(case: Case) -> None:
+    """That they are eager's, but for what the sweep knows to be 0 on a GPU."""
+    dtype = torch.bfloat16
+    assert not is_known(case, dtype)
+    assert not list(check(case, dtype, run_compiled=run_interpreted, is_approximate=True))
