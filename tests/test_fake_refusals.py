@@ -13,6 +13,7 @@ from torch.testing._internal.common_methods_invocations import op_db
 
 import fusewright
 from fusewright.containers import mapped
+from fusewright.errors import UnsupportedOperator
 from fusewright.fake import FakeMode, refusals
 from fusewright.fake_rules.trial import result_for_zeros
 from tests.operators.samples import name_of
@@ -237,7 +238,9 @@ def on_gpu(operator: Any, args: tuple[Any, ...]) -> Any:
     mode.asks_eager = True
 
     def fake(tensor: torch.Tensor) -> torch.Tensor:
-        return mode.wrap(torch.empty_like(tensor, device="meta"), torch.device("cuda", 0))
+        size, stride = tensor.size(), tensor.stride()
+        meta = torch.empty_strided(size, stride, dtype=tensor.dtype, device="meta")
+        return mode.wrap(meta, torch.device("cuda", 0))
 
     return mode.dispatch(operator, mapped(fake, args), {})
 
@@ -258,6 +261,34 @@ def test_fakes_of_a_gpu_raise_what_kernels_of_any_device_do(name: str) -> None:
         operator(*args)
     with pytest.raises(type(eager.value)):
         on_gpu(operator, args)
+
+
+ROWS = torch.ones(3).expand(4, 3)
+SECOND, NONE = torch.tensor([1, 2]), torch.zeros(0, dtype=torch.int64)
+
+
+@pytest.mark.filterwarnings("ignore:Use of index_put_ on expanded tensors")
+def test_what_is_added_by_index_to_repeated_elements_is_refused_on_a_gpu_alone() -> None:
+    """There it is added to a copy, which is copied back, unless there is nothing to add."""
+    put = aten.index_put_.default
+    with pytest.raises(RuntimeError, match="single memory location"):
+        on_gpu(put, (ROWS, [SECOND], torch.ones(2, 3), True))
+    with pytest.raises(UnsupportedOperator):
+        on_gpu(put, (ROWS, [torch.ones(4, dtype=torch.bool)], torch.ones(4, 3), True))
+    for args in (([SECOND], torch.ones(2, 3)), ([NONE], torch.ones(0, 3), True)):
+        assert on_gpu(put, (ROWS, *args)).shape == ROWS.shape
+    run(torch.Tensor.index_put_, ROWS, (SECOND,), torch.ones(2, 3), accumulate=True)
+
+
+def test_what_is_put_in_order_into_repeated_elements_is_refused_on_a_gpu_alone() -> None:
+    put = aten.index_put_.default
+    torch.use_deterministic_algorithms(True)
+    try:
+        with pytest.raises(RuntimeError, match="single memory location"):
+            on_gpu(put, (ROWS, [SECOND], torch.ones(2, 3)))
+        on_gpu(put, (ROWS, [SECOND], torch.ones(())))
+    finally:
+        torch.use_deterministic_algorithms(False)
 
 
 CUBE = torch.ones(2, 2, 2, 2, dtype=torch.float16)

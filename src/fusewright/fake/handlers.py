@@ -4,7 +4,7 @@ own.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -103,12 +103,14 @@ def _refusing_repeated(op: OpOverload, handler: Handler) -> Handler:
     """`handler`, made to raise as eager does where an argument written to has elements that are one
     in memory, as after `expand`. Of a composite operator those that it is made of decide.
     """
+    by_index = op is aten.index_put_.default
     lets_through = facts(op).writes_repeated or op in SPECIAL or torch_compat.is_composite(op)
-    if not torch_compat.written_arguments(op) or lets_through:
+    if not torch_compat.written_arguments(op) or (lets_through and not by_index):
         return handler
 
     def run(mode: FakeMode, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if any(map(shows_repeated, written_tensors(op, args, kwargs))):
+        repeated = any(map(shows_repeated, written_tensors(op, args, kwargs)))
+        if repeated and not (by_index and _puts_in_place(*args, **kwargs)):
             if op is torch.ops.aten.copy_.default and is_same_memory(*args[:2]):
                 return args[0]
             if op is torch.ops.aten.embedding_renorm_.default:  # Eager goes row by row, unchecked.
@@ -120,6 +122,26 @@ def _refusing_repeated(op: OpOverload, handler: Handler) -> Handler:
         return handler(mode, op, args, kwargs)
 
     return run
+
+
+def _puts_in_place(
+    x: FakeTensor, indices: Sequence[Any], values: torch.Tensor, accumulate: bool = False
+) -> bool:
+    """Whether eager's `index_put_` writes to `x` itself: on a GPU what it adds, or puts in an order
+    that is to be the same each time, it puts into a copy of what is not contiguous, and copies that
+    back, which elements that are one in memory refuse.
+    """
+    is_in_order = accumulate or (
+        torch.are_deterministic_algorithms_enabled() and values.numel() > 1
+    )
+    if x.device.type == "cpu" or not is_in_order:
+        return True
+    places = [index for index in indices if index is not None]
+    if any(index.dtype in (torch.bool, torch.uint8) for index in places):
+        # Whether a mask chooses anything depends on its values, and nothing is not copied back; of
+        # one that only says where to put a number, eager makes masked_fill_.
+        raise UnsupportedOperator("index_put_ by a mask into elements that are one in memory")
+    return any(index.numel() == 0 for index in places)
 
 
 def _refusing_overlap(op: OpOverload, handler: Handler) -> Handler:
