@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+import fusewright
 from fusewright.config import Options
 from fusewright.context import CompileContext
 from fusewright.pipeline import compile_graph
@@ -108,3 +110,17 @@ def test_binary_cross_entropy(reduction: str, weighted: bool) -> None:
     weight = torch.linspace(0, 2, len(x)) if weighted else None
     loss = nn.BCELoss(weight=weight, reduction=reduction)
     assert_gradients_are_loops(loss, x.contiguous().requires_grad_(), target.contiguous())
+
+
+@pytest.mark.parametrize("name", ["max", "min", "median", "nanmedian"])
+@pytest.mark.parametrize("tangent", [-1.0, -0.0, math.inf, math.nan])
+def test_gradients_beside_an_extreme_are_the_zeros_of_eager(name: str, tangent: float) -> None:
+    """On a CPU it fills in the gradient where the extreme is; times a mask it is -0.0 or NaN."""
+    function = getattr(torch, name)
+    found = []
+    for run in (function, fusewright.compile(lambda x: function(x), options={"strict": True})):
+        x = torch.tensor([1.0, 3.0, 2.0, 3.0, 1.0], requires_grad=True)
+        found += torch.autograd.grad(run(x), x, torch.tensor(tangent))
+    torch.testing.assert_close(found[1], found[0], rtol=0, atol=0, equal_nan=True)
+    negative = [(gradient == 0) & gradient.signbit() for gradient in found]
+    assert torch.equal(*negative)

@@ -1,4 +1,6 @@
-"""Operators whose results depend on values, where the gradients that autograd asks for do not."""
+"""Operators that autograd's formulas call: those whose results depend on values, where gradients do
+not, and those that eager does not call for plain tensors.
+"""
 
 from __future__ import annotations
 
@@ -91,3 +93,18 @@ def gradient_where_filled(gradient: Tensor, dim: int, index: Tensor) -> Tensor:
     filled = filled.index_fill(0, index, True)
     after = gradient.dim() - 1 - dim % gradient.dim()
     return aten.where.ScalarOther(filled.reshape(-1, *[1] * after), gradient, 0)
+
+
+EXTREMES_OF_ALL = ("MaxBackward1", "MinBackward1", "MedianBackward0", "NanmedianBackward0")
+
+
+@formula(aten.mul.Tensor, when=When.BACKWARD)
+def gradient_of_extremes(chosen: Any, gradient: Any) -> Tensor:
+    """The gradient of the extreme or median of all elements: on a CPU eager fills it in where the
+    extreme is, beside zeros; elsewhere, and for any tensor that is no plain one, it multiplies by a
+    mask, which makes 0 * -1 = -0 and 0 * inf = NaN.
+    """
+    is_own = torch_compat.autograd.runs_backward_of(EXTREMES_OF_ALL)
+    if not (is_own and chosen.dtype == torch.bool and chosen.device.type == "cpu"):
+        return NotImplemented
+    return aten.where.ScalarOther(chosen, gradient, 0)
