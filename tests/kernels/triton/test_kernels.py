@@ -108,6 +108,34 @@ def test_numbers_beside_narrow_integers_are_narrow(operation: str, dtype: str) -
         assert source.count(f" {number}, ") == source.count(typed) == 1
 
 
+def test_rows_are_rounded_once() -> None:
+    """What later steps read of a row that was rounded to bfloat16 is the variable in float32."""
+    (source,) = sources("""program deviations(x: bf16[4, 64], y: bf16[4, 64])
+  z: bf16[4, 64] = pointwise [i0<4, i1<64]
+    t0 = load x[64*i0 + i1]
+    t1 = cast t0: f32
+    t2 = load y[64*i0 + i1]
+    t3 = cast t2: f32
+    t4 = add t1, t3
+    t5 = cast t4: bf16
+    yield t5
+  m: f32[4] = reduce sum [i0<4] over [r0<64]
+    t0 = load z[64*i0 + r0]
+    t1 = cast t0: f32
+    yield t1
+  d: f32[4] = reduce sum [i0<4] over [r0<64]
+    t0 = load z[64*i0 + r0]
+    t1 = cast t0: f32
+    t2 = load m[i0]
+    t3 = sub t1, t2
+    t4 = mul t3, t3
+    yield t4
+  return d
+""")
+    assert source.count("rounded_to_bfloat16") == 1
+    assert source.count(".to(tl.float32)") == 2  # of x and of y
+
+
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("kind", SCAN_KINDS)
 @pytest.mark.parametrize("persistent", [True, False])

@@ -79,6 +79,9 @@ class Writer:
         self.locals: dict[tuple[str, Index], str] = {}
         """Variables of locals, and of memory that this kernel stored, by buffer and element."""
 
+        self.widened: dict[str, str] = {}
+        """By a variable of bfloat16 that was rounded, the one that holds the same in float32."""
+
         self.starts: frozenset[TileAxis] = frozenset()
         """Axes whose first point in a tile is a variable that loads mention."""
 
@@ -189,7 +192,19 @@ class Writer:
                 return self.indirect(value)
             case Random():
                 return self.random(value)
+            case Cast(argument=half, dtype=DType.F32) if half.dtype is DType.BF16:
+                return self.widened_variable(half)
         return self.variable(self.expression(value))
+
+    def widened_variable(self, half: Value) -> str:
+        """A variable of float32 for a value of bfloat16, which is rounded to that once."""
+        name = self.operand(half)
+        if name not in self.widened:
+            wide = self.variable(self.cast(half, DType.F32))
+            if not isinstance(half, Cast):
+                return wide
+            self.widened[name] = wide
+        return self.widened[name]
 
     def variable(self, text: str) -> str:
         """A new variable that holds an expression."""
