@@ -38,6 +38,9 @@ class Analysis:
         self.limits_of = limits_of
         self.expressions: Expressions = program.expressions
         self.buffers: dict[str, Buffer] = program.buffers()
+        self.released: frozenset[str] = program.released_inputs
+        """Inputs that go when nobody reads them any more."""
+
         self._memory = _memory_owners(program)
         self._hints = {fact.symbol.name: fact.hint for fact in program.sizes}
         self._known_hints: dict[Index, int] = {}

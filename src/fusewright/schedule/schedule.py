@@ -61,9 +61,9 @@ def simplify_nests(graph: Graph) -> None:
 GRAPH_PASSES: Final = (
     Pass("fuse", fuse),
     Pass("simplify", simplify_nests),
-    Pass("batch", batch),
     Pass("stripes", stripes),
     Pass("parts", parts_at_once),
+    Pass("batch", batch),
 )
 """Passes that join and change the steps of a graph in place: `run(graph)`."""
 
@@ -143,7 +143,7 @@ def simplified_steps(program: Program, analysis: Analysis) -> list[Step | None]:
 
 def finished(program: Program, graph: Graph) -> Schedule:
     """The steps in order, each with the memory that ends with it. Leaves `graph` as it is."""
-    order = sums_last(graph, order_steps(graph, program.released_inputs), program.mutations)
+    order = sums_last(graph, order_steps(graph), program.mutations)
     works = [_work(program, graph, number) for number in order]
     return Schedule(
         program=program,
