@@ -301,12 +301,20 @@ def last_position(x: Tensor) -> Tensor:
     return x * torch.arange(x.shape[0]).max().item()
 
 
-def test_values_that_depend_on_sizes_are_known_in_graphs_that_must_be_whole() -> None:
-    assert run(last_position, rows(4, 6, 9, 4), dynamic=True) == 3
+def test_values_that_depend_on_sizes_stay_in_graphs_that_must_be_whole() -> None:
+    assert run(last_position, rows(4, 6, 9, 4), dynamic=True) == 1
+    x = torch.randn(4, 3)
+    fusewright.mark_dynamic(x, 0)
+    assert run(last_position, [(x,), *rows(6, 9)]) == 1
+
+
+def test_values_that_depend_on_sizes_are_known_where_none_may_stay() -> None:
+    options = {"capture_scalar_outputs": False}
+    assert run(last_position, rows(4, 6, 9, 4), dynamic=True, options=options) == 3
     x = torch.randn(4, 3)
     fusewright.mark_dynamic(x, 0)
     with pytest.raises(Unsupported, match="item"):
-        fusewright.compile(last_position, backend="eager", fullgraph=True)(x)
+        run(last_position, [(x,)], options=options)
 
 
 def test_values_that_depend_on_sizes_break_graphs_that_may_break() -> None:

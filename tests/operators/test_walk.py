@@ -14,7 +14,7 @@ import torch
 
 from fusewright.lower.rules import words
 from tests.lower.support import leaves
-from tests.operators import gradient_stage
+from tests.operators import walk as walking
 from tests.operators.gradient_stage import assert_equals_share
 from tests.operators.samples import name_of, picks_other_equals
 from tests.operators.walk import STAGES, Outcome, Sample, main, operators, walk
@@ -194,9 +194,9 @@ def test_wrong_gradients_fail(
     name: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those of another function do, in single precision as in half, and absent ones."""
-    compile_graph = gradient_stage.compile_graph
+    compile_graph = walking.compile_graph
     monkeypatch.setattr(
-        gradient_stage,
+        walking,
         "compile_graph",
         lambda *arguments: WithResult(compile_graph(*arguments), CHANGES[name]),
     )

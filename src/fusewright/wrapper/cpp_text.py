@@ -27,9 +27,9 @@ NAMES: Final = frozenset(
     check_nan copy debug_name debug_print debug_save described dtype Dtype elements empty ended
     facts_of Failure figures floor_divide fusewright given greatest has_strides host indented inputs
     int32_t int64_t integer integer_in integers Integers is_infinite is_nan item_of joined Kernel
-    launch least list_of main Named new_reference none on_cpu place print_to_output real reinterpret
-    remainder rounded run_module scan shown shown_element shown_list size_t some std strided Tensor
-    torch truth TypeFacts uint64_t Value Values view while_loop with_layout
+    launch least list_of main Named nearest new_reference none on_cpu place print_to_output real
+    reinterpret remainder rounded run_module scan shown shown_element shown_list size_t some std
+    strided Tensor torch truth TypeFacts uint64_t Value Values view while_loop with_layout
     """.split()  # noqa: SIM905  fewer lines than a list
 )
 """Names of the headers, and of what is written around a module's own lines."""
