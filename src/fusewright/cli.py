@@ -437,7 +437,9 @@ def fuzz(
         )
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
-    run = campaign.Campaign(plan)
+    run = campaign.Campaign(
+        plan, lambda found: typer.echo(f"{found.kind} {found.seed}: {found.worst}", err=True)
+    )  # Whoever ends the command early has read what was found by then.
     groups = run.run()
     typer.echo(run.report())
     if run.broken or groups:

@@ -59,8 +59,11 @@ def test_a_crash_and_a_hang_are_findings(monkeypatch: pytest.MonkeyPatch, tmp_pa
     monkeypatch.setattr(workers, "TIME_LIMIT", 1.0)
     monkeypatch.setattr(workers, "LIFETIME", 1)
     monkeypatch.delenv("RUN_OF_A_TEST", raising=False)
-    campaign = Campaign(CampaignPlan(kinds=("tensors",), count=4, jobs=2))
+    heard: list[int] = []
+    plan = CampaignPlan(kinds=("tensors",), count=4, jobs=2)
+    campaign = Campaign(plan, lambda found: heard.append(found.seed))
     groups = campaign.run(unruly)
+    assert sorted(heard) == [1, 2]
     told = {group.kind: [verdict.seed for verdict in group.verdicts] for group in groups}
     assert told == {"crash": [1], "hang": [2]}
     assert "SIGABRT" in str(groups[0].verdicts[0].worst)

@@ -11,7 +11,7 @@ import os
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -122,10 +122,13 @@ def plan_from(
 
 
 class Campaign:
-    """A campaign, and what it has found."""
+    """A campaign, and what it has found. `told` is called with each finding as it comes."""
 
-    def __init__(self, plan: CampaignPlan) -> None:
+    def __init__(
+        self, plan: CampaignPlan, told: Callable[[CheckResult], None] = lambda found: None
+    ) -> None:
         self.plan = plan
+        self.told = told
         self.outcomes: Counter[tuple[str, str]] = Counter()
         self.found: list[CheckResult] = []
         self.broken: list[CheckResult] = []
@@ -203,6 +206,8 @@ class Campaign:
         if verdict.outcome == "found" and verdict.worst.kind not in self.plan.only:
             verdict = CheckResult(verdict.kind, verdict.seed, "right", seconds=verdict.seconds)
         self._count(verdict)
+        if verdict.outcome == "found":
+            self.told(verdict)
         folder = self.plan.folder
         if folder is None:
             return
