@@ -99,9 +99,9 @@ before the first one adds up: all its threads wait there for each other, and wha
 it is only asked for then.
 """
 
-OPERANDS: Final = 80
+OPERANDS: Final = 112
 """Registers of a thread that what it adds up is made of, about: beside eleven sums of sixteen
-elements it kept 300 bytes in memory.
+elements it kept 300 bytes in memory, beside nine, made of ten loads each, 8 bytes.
 """
 
 PLACES: Final = 24
