@@ -11,7 +11,8 @@
     gpu_choices.py  what is open in the results of a GPU's kernels
     conversions.py  conversions of programs that run in double precision
     eager_faults.py, overlooked_writes.py, repeated_writes.py
-                    programs of which eager's result means nothing
+                    programs of which eager's result means nothing, found by their
+                    calls of torch (watched_calls.py)
     checking.py     all of that for one program
     workers.py      programs in processes of their own, where they may crash and hang
     campaign.py     many programs: seeds, time, results in a folder

@@ -4,10 +4,12 @@ them nor computes their gradient.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import torch
-from torch.overrides import TorchFunctionMode
+
+from fusewright.fuzz.watched_calls import WatchedCalls
 
 OVERLOOKING: Final = frozenset(("kron",))
 """Functions of torch that save views of their arguments which share no version with them: backward
@@ -15,23 +17,18 @@ multiplies by what is written there later.
 """
 
 
-class OverlookedWrites(TorchFunctionMode):
+class OverlookedWrites(WatchedCalls):
     """A mode in which functions run as they are, and what they are known to overlook is watched."""
 
     def __init__(self) -> None:
         super().__init__()
         self._watched: list[tuple[torch.Tensor, int]] = []
 
-    def __torch_function__(
-        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        result = function(*args, **kwargs)
-        if getattr(function, "__name__", "") in OVERLOOKING and result.requires_grad:
+    def note(self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> None:
+        if name in OVERLOOKING and result.requires_grad:
             for value in (*args, *kwargs.values()):
                 tensor = value.detach()  # the same memory and version
                 self._watched.append((tensor, tensor._version))
-        return result
 
     @property
     def met(self) -> bool:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import torch
-from torch.overrides import TorchFunctionMode
+
+from fusewright.fuzz.watched_calls import WatchedCalls
 
 
-class RepeatedWrites(TorchFunctionMode):
+class RepeatedWrites(WatchedCalls):
     """A mode in which functions run as they are; `met` says whether one of them wrote different
     values to one place.
     """
@@ -18,15 +19,10 @@ class RepeatedWrites(TorchFunctionMode):
         super().__init__()
         self.met = False
 
-    def __torch_function__(
-        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        result = function(*args, **kwargs)  # raises first what it has to say of its arguments
-        test = _TESTS.get(getattr(function, "__name__", ""))
+    def note(self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> None:
+        test = _TESTS.get(name)
         if test is not None and test(*args, **kwargs):
             self.met = True
-        return result
 
 
 def _scatter(x: Any, dim: Any, index: Any, src: Any = None, **_: Any) -> bool:
