@@ -168,18 +168,12 @@ def counted_values(halves: Halves) -> set[fx.Node]:
     """
     counted: set[fx.Node] = set()
     for node in halves.forward:
-        match node.target:
-            case (
-                aten.nonzero.default
-                | aten._unique2.default
-                | aten.unique_consecutive.default
-                | aten.unique_dim.default
-                | aten.repeat_interleave.Tensor
-            ):
-                counted.add(saved_in_place_of(node.all_input_nodes[0]))
-            case aten.masked_select.default | aten.index.Tensor:
-                masks = [value for value in node.all_input_nodes if _is_mask(value)]
-                counted.update(map(saved_in_place_of, masks))
+        if not isinstance(node.target, OpOverload) or not facts(node.target).sizes_from_values:
+            continue
+        read = node.all_input_nodes
+        chooses = node.target in (aten.masked_select.default, aten.index.Tensor)
+        counting = filter(_is_mask, read) if chooses else read[:1]
+        counted.update(map(saved_in_place_of, counting))
     return counted & halves.forward.keys()
 
 

@@ -68,9 +68,10 @@ class FakeMode(TorchDispatchMode):
         self.facts = facts
         self.allows_unknown_sizes = allows_unknown_sizes
         self.of_data = OfData(True, True)
+        """Which of them, where any."""
+
         self.integers_read: list[Index] = []
         """The integers in tensors that calls have asked for, as symbols."""
-        """Which of them, where any."""
 
         self.later: ShapeFacts | None = None
         """The facts to use from the first size on that depends on values."""

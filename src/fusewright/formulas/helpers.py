@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fusewright.fake_rules.geometry import at_least_one
-from fusewright.ir.dtype import BY_TORCH_NAME
+from fusewright.ir.dtype import from_torch
 
 
 class Operator(Protocol):
@@ -45,7 +45,7 @@ def to_compare(x: Tensor, *numbers: float) -> Tensor:
     """`x` in a type that has these numbers. Operators that compare round a number to the type of
     `x`; kernels that compare on the way, as those of activations, do not.
     """
-    dtype = BY_TORCH_NAME[str(x.dtype).removeprefix("torch.")]
+    dtype = from_torch(x.dtype)
     is_exact = all(isinstance(n, int | float) and dtype.rounded(n) == n for n in numbers)
     return x if is_exact else widened(x)
 
@@ -54,7 +54,7 @@ def as_gpus_take(number: float, x: Tensor) -> float:
     """`number` as kernels for `x` take their numbers: those for GPUs round them to its type."""
     if x.device.type == "cpu" or not (x.is_floating_point() and isinstance(number, int | float)):
         return number
-    return BY_TORCH_NAME[str(x.dtype).removeprefix("torch.")].rounded(number)
+    return from_torch(x.dtype).rounded(number)
 
 
 def eager_rounds_each_step(x: Tensor) -> bool:

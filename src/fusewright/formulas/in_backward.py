@@ -104,7 +104,8 @@ def gradient_of_extremes(chosen: Any, gradient: Any) -> Tensor:
     extreme is, beside zeros; elsewhere, and for any tensor that is no plain one, it multiplies by a
     mask, which makes 0 * -1 = -0 and 0 * inf = NaN.
     """
-    is_own = torch_compat.autograd.runs_backward_of(EXTREMES_OF_ALL)
-    if not (is_own and chosen.dtype == torch.bool and chosen.device.type == "cpu"):
+    is_plain = isinstance(chosen, Tensor) and chosen.device.type == "cpu"
+    is_mask = is_plain and chosen.dtype == torch.bool
+    if not (is_mask and torch_compat.autograd.runs_backward_of(EXTREMES_OF_ALL)):
         return NotImplemented
     return aten.where.ScalarOther(chosen, gradient, 0)

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import math
 import struct
 from enum import Enum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
 
 
 class DType(Enum):
@@ -92,3 +97,9 @@ class DType(Enum):
 
 BY_TEXT = {dtype.text: dtype for dtype in DType}
 BY_TORCH_NAME = {dtype.torch_name: dtype for dtype in DType}
+
+
+@functools.cache
+def from_torch(dtype: torch.dtype) -> DType:
+    """The element type for torch's `dtype`. Raises KeyError, with its name, where there is none."""
+    return BY_TORCH_NAME[str(dtype).removeprefix("torch.")]

@@ -13,6 +13,7 @@ from torch import fx
 from fusewright.context import CompileContext
 from fusewright.errors import FusewrightError, Location, Unsupported
 from fusewright.interrupts import INTERRUPTS
+from fusewright.ir.dtype import from_torch
 from fusewright.ir.index import Index, contiguous_strides, integer
 from fusewright.ir.origin import Origin
 from fusewright.ir.program import (
@@ -36,7 +37,6 @@ from fusewright.lower.convolution import PACKED_CONVOLUTION
 from fusewright.lower.extern import call_extern, operand
 from fusewright.lower.factories import constant
 from fusewright.lower.families import RULES, VIEWS
-from fusewright.lower.promotion import from_torch
 from fusewright.lower.put_back import put_backs
 from fusewright.lower.user_kernels import launch_user_kernel
 from fusewright.opaque import BUFFERS, Opaque, is_number

@@ -11,7 +11,7 @@ from functools import cache
 
 import torch
 
-from fusewright.ir.dtype import BY_TORCH_NAME, DType
+from fusewright.ir.dtype import DType, from_torch
 from fusewright.ir.index import Index
 from fusewright.lower.boxes import Box
 
@@ -46,9 +46,3 @@ def promote(left: DType, right: DType) -> DType:
     """The smallest type that holds both, by torch's own table."""
     common = torch.promote_types(getattr(torch, left.torch_name), getattr(torch, right.torch_name))
     return from_torch(common)
-
-
-@cache
-def from_torch(dtype: torch.dtype) -> DType:
-    """The element type for torch's `dtype`. Raises KeyError, with its name, where there is none."""
-    return BY_TORCH_NAME[str(dtype).removeprefix("torch.")]
