@@ -24,7 +24,7 @@ from fusewright.kernels.analysis import (
 )
 from fusewright.kernels.triton.axis_form import AxisStage
 from fusewright.kernels.triton.early_ends import BLOCK, elements_at_once_across, ends_early
-from fusewright.kernels.triton.memory_along import copies_rows, row_loads, stored_rows
+from fusewright.kernels.triton.memory_along import copies_rows, loaded_rows, row_loads, stored_rows
 from fusewright.kernels.triton.tiling import (
     MANY_PROGRAMS,
     TILE,
@@ -144,8 +144,7 @@ def elements_a_thread(group: Group, tiling: Tiling) -> int:
         return walked if is_across else usual // 2 if _is_crowded(group, tiling) else usual
     if extent_hint(x.symbol) < MANY_PROGRAMS * x.block:
         return usual
-    loads = {load for stage in group.stages for load in row_loads(stage, group)}
-    further = max(0, len(loads) - 1)
+    further = max(0, len(loaded_rows(group)) - 1)
     if is_across:
         if tiling.persistent:
             rows = max(axis.block for axis in tiling.inner if axis is not None)
@@ -182,8 +181,7 @@ def _stripe_words(group: Group) -> int:
     """Registers of a thread for what each row of a stripe has of its own at one element, and for
     what is gathered there.
     """
-    loads = {load for stage in group.stages for load in row_loads(stage, group)}
-    return len(loads) + _gathered_words(group, Gather)
+    return len(loaded_rows(group)) + _gathered_words(group, Gather)
 
 
 def usual_elements(group: Group, tiling: Tiling) -> int:

@@ -24,6 +24,11 @@ def row_loads(stage: Stage, group: Group) -> Iterator[tuple[str, Index]]:
                 yield value.buffer, value.index
 
 
+def loaded_rows(group: Group) -> set[tuple[str, Index]]:
+    """All of these of a group."""
+    return {load for stage in group.stages for load in row_loads(stage, group)}
+
+
 def stored_rows(group: Group) -> set[str]:
     """The buffers in memory of which stages over rows store an element for each of theirs."""
     written = {buffer.name for buffer in group.writes}

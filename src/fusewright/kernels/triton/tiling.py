@@ -34,7 +34,7 @@ from fusewright.kernels.analysis import (
     stage_values,
 )
 from fusewright.kernels.triton.early_ends import BLOCK, block_across, end_together, ends_early
-from fusewright.kernels.triton.memory_along import copies_rows, is_half, row_loads, stored_rows
+from fusewright.kernels.triton.memory_along import copies_rows, is_half, loaded_rows, stored_rows
 from fusewright.kernels.triton.reductions import ARGUMENT
 from fusewright.records import record
 from fusewright.runtime.multiprocessors import MOST_WARPS, WARP
@@ -396,8 +396,7 @@ def has_rows_of_threads(group: Group, longest: int) -> bool:
     """
     if not HELD_ACROSS_ONCE < longest <= LONGEST_OF_THREAD:
         return False
-    loads = {load for stage in group.stages for load in row_loads(stage, group)}
-    return len(loads) == 1 and len(stored_rows(group)) <= 1 and is_half(group)
+    return len(loaded_rows(group)) == 1 and len(stored_rows(group)) <= 1 and is_half(group)
 
 
 def _looks_up_rows(group: Group) -> bool:

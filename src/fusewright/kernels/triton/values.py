@@ -199,12 +199,12 @@ class Writer:
     def widened_variable(self, half: Value) -> str:
         """A variable of float32 for a value of bfloat16, which is rounded to that once."""
         name = self.operand(half)
-        if name not in self.widened:
-            wide = self.variable(self.cast(half, DType.F32))
-            if not isinstance(half, Cast):
-                return wide
+        if name in self.widened:
+            return self.widened[name]
+        wide = self.variable(self.cast(half, DType.F32))
+        if isinstance(half, Cast):
             self.widened[name] = wide
-        return self.widened[name]
+        return wide
 
     def variable(self, text: str) -> str:
         """A new variable that holds an expression."""
