@@ -77,6 +77,11 @@ class Graph:
 
     analysis: Analysis
 
+    @property
+    def left(self) -> list[int]:
+        """The numbers of the steps that are not gone."""
+        return [number for number, step in enumerate(self.steps) if step is not None]
+
     @staticmethod
     def of(steps: Sequence[Step | None], kept: frozenset[str], analysis: Analysis) -> Graph:
         """The graph of steps that stand where their first statement does. Nests of several pieces

@@ -25,13 +25,13 @@ class LiveMemory:
     """Steps that have still to read each of them."""
 
     @staticmethod
-    def before(graph: Graph, alive: Sequence[int]) -> LiveMemory:
+    def before(graph: Graph) -> LiveMemory:
         """Before the first step."""
         released = graph.analysis.released
         stored: dict[int, tuple[str, ...]] = {}
         used: dict[int, tuple[str, ...]] = {}
         waiting: dict[str, set[int]] = {}
-        for number in alive:
+        for number in graph.left:
             step = graph.steps[number]
             assert step is not None
             effect = step_effects(step, graph.analysis)
@@ -94,24 +94,24 @@ def _is_stored(graph: Graph, number: int, name: str) -> bool:
     return name in graph.kept or not graph.readers.get(name, set()) <= {number}
 
 
-def as_written(memory: LiveMemory, alive: Sequence[int]) -> list[int]:
+def as_written(memory: LiveMemory) -> list[int]:
     """The program's own order of the steps."""
-    return list_schedule(memory, alive, lambda number, memory: (number, 0))
+    return list_schedule(memory, lambda number, memory: (number, 0))
 
 
 def list_schedule(
-    memory: LiveMemory, alive: Sequence[int], priority: Callable[[int, LiveMemory], tuple[int, int]]
+    memory: LiveMemory, priority: Callable[[int, LiveMemory], tuple[int, int]]
 ) -> list[int]:
     """An order of the steps that always continues with the ready step of lowest priority; ties go
     to the lowest number.
     """
-    dependencies = memory.graph.dependencies
-    waiting = {number: len(dependencies.direct[number]) for number in alive}
-    followers: dict[int, list[int]] = {number: [] for number in alive}
-    for number in alive:
+    dependencies, steps = memory.graph.dependencies, memory.graph.left
+    waiting = {number: len(dependencies.direct[number]) for number in steps}
+    followers: dict[int, list[int]] = {number: [] for number in steps}
+    for number in steps:
         for before in dependencies.direct[number]:
             followers[before].append(number)
-    ready = [number for number in alive if not waiting[number]]
+    ready = [number for number in steps if not waiting[number]]
     order: list[int] = []
     while ready:
         number = min(ready, key=lambda step: (priority(step, memory), step))
@@ -122,7 +122,7 @@ def list_schedule(
             waiting[follower] -= 1
             if not waiting[follower]:
                 ready.append(follower)
-    if len(order) != len(alive):
+    if len(order) != len(steps):
         raise ValueError("the steps depend on each other in a circle")
     return order
 
@@ -158,9 +158,8 @@ class Room:
     @staticmethod
     def of(graph: Graph) -> Room:
         """In the order of the steps as they are now."""
-        alive = [number for number, step in enumerate(graph.steps) if step is not None]
-        memory = LiveMemory.before(graph, alive)
-        order = as_written(memory.copy(), alive)
+        memory = LiveMemory.before(graph)
+        order = as_written(memory.copy())
         sizes = {
             name: graph.analysis.bytes(name) for name in memory.waiting if name not in graph.kept
         }

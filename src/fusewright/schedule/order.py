@@ -22,10 +22,9 @@ MORE_FOR_BATCHES: Final = 0.01
 
 def order_steps(graph: Graph) -> list[int]:
     """The numbers of the steps that are left, in an order that respects their dependencies."""
-    alive = [number for number, step in enumerate(graph.steps) if step is not None]
-    start = LiveMemory.before(graph, alive)
-    written = as_written(start.copy(), alive)
-    frugal = list_schedule(start.copy(), alive, lambda number, memory: memory.frugality(number))
+    start = LiveMemory.before(graph)
+    written = as_written(start.copy())
+    frugal = list_schedule(start.copy(), lambda number, memory: memory.frugality(number))
     best, peak = written, peak_of(start.copy(), written)
     if frugal != written and (lower := peak_of(start.copy(), frugal)) < peak:
         best, peak = frugal, lower
