@@ -11,7 +11,8 @@ from typing import Final
 
 from fusewright.records import record
 
-_PACKAGE: Final = os.path.join(os.path.dirname(__file__), "")
+PACKAGE: Final = os.path.join(os.path.dirname(__file__), "")
+"""How the names of this package's files begin."""
 
 
 @record
@@ -88,7 +89,7 @@ class Unsupported(FusewrightError):
     def caller(self) -> Location | None:
         """The outermost line of the program that led to `location`; None where it is that one."""
         places = (call.location for call in self.calls)
-        first = next((place for place in places if not place.file.startswith(_PACKAGE)), None)
+        first = next((place for place in places if not place.file.startswith(PACKAGE)), None)
         at = self.location
         is_same = first is None or at is None or (first.file, first.line) == (at.file, at.line)
         return None if is_same else first
@@ -314,6 +315,11 @@ def note_partial_write(error: Exception) -> None:
 def is_partial_write(error: BaseException) -> bool:
     """Whether `error` is marked by `note_partial_write`."""
     return getattr(error, _PARTIAL_WRITE, False)
+
+
+def counted(number: int, thing: str, plural: str = "s") -> str:
+    """A number of things in a message. `plural`: the ending of several."""
+    return f"{number} {thing}{'' if number == 1 else plural}"
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:

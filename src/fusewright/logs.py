@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable
 from typing import Final
 
-from fusewright.errors import did_you_mean
+from fusewright.errors import PACKAGE, did_you_mean
 
 CHANNELS: Final = {
     "capture": "each call that is captured",
@@ -34,7 +34,7 @@ CHANNELS: Final = {
 
 _IMPORTING: Final = "<frozen importlib"
 
-_INTERNAL: Final = (os.path.join(os.path.dirname(__file__), ""), _IMPORTING, importlib.__file__)
+_INTERNAL: Final = (PACKAGE, _IMPORTING, importlib.__file__)
 """How the names of files begin that are not the user's program."""
 
 _LOGGERS: Final = {"breaks": "graph_breaks"}

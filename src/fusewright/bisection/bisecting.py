@@ -25,7 +25,7 @@ from fusewright.bisection.graph_text import CannotBeWritten
 from fusewright.bisection.kernels import KernelDiffers
 from fusewright.bisection.search import GraphCheck, Trouble, build_of, first_trouble, same_trouble
 from fusewright.bisection.shrink import Case, shrink
-from fusewright.errors import Location
+from fusewright.errors import Location, counted
 from fusewright.inspect.explanation import shorten_paths
 from fusewright.ir.origin import Origin
 from fusewright.records import field, record
@@ -117,8 +117,10 @@ class Bisection:
     def __str__(self) -> str:
         if self.finding is not None:
             return str(self.finding)
-        graphs = "1 graph" if self.graphs == 1 else f"{self.graphs} graphs"
-        launches = "1 kernel launch" if self.kernels == 1 else f"{self.kernels} kernel launches"
+        graphs, launches = (
+            counted(self.graphs, "graph"),
+            counted(self.kernels, "kernel launch", "es"),
+        )
         return (
             f"nothing differs by more than rounding explains: {graphs}, {launches}, every stage "
             "compared with float64"

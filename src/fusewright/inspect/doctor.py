@@ -20,6 +20,7 @@ from typing import Any, Final
 import torch
 
 from fusewright import __version__, native
+from fusewright.errors import counted
 from fusewright.inspect.machine import copy_bandwidth, product_rate
 from fusewright.records import record
 from fusewright.runtime.folders import configured_folder
@@ -79,14 +80,10 @@ def summary(findings: Sequence[Diagnosis]) -> str:
     """One sentence about all findings."""
     counts = {kind: sum(finding.kind == kind for finding in findings) for kind in MARKS}
     if counts["failure"]:
-        return f"{_count(counts['failure'], 'thing')} must be mended before programs are compiled"
+        return f"{counted(counts['failure'], 'thing')} must be mended before programs are compiled"
     if counts["warning"]:
-        return f"programs are compiled; {_count(counts['warning'], 'thing')} could be better"
+        return f"programs are compiled; {counted(counts['warning'], 'thing')} could be better"
     return "all is well"
-
-
-def _count(number: int, thing: str) -> str:
-    return f"{number} {thing}{'' if number == 1 else 's'}"
 
 
 # Software -----------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from fusewright.capture.sources import (
 from fusewright.capture.trace import CALL_MODULE
 from fusewright.compilation import Compilation
 from fusewright.compiler import Compiler
-from fusewright.errors import Location
+from fusewright.errors import Location, counted
 from fusewright.events import (
     BackendFailed,
     Event,
@@ -329,9 +329,9 @@ class Explanation:
         if self.place is None:
             return f"{self.function}        nothing is compiled yet"
         counts = (
-            _count(len(self.graphs), "graph"),
-            _count(breaks, "break"),
-            _count(len(self.recompiles), "recompile"),
+            counted(len(self.graphs), "graph"),
+            counted(breaks, "break"),
+            counted(len(self.recompiles), "recompile"),
         )
         return f"{self.function}{where}        {', '.join(counts)}"
 
@@ -341,7 +341,7 @@ class Explanation:
         for row, graph in zip(rows, self.graphs, strict=True):
             lines += [row, *_subprogram_lines(graph.subprograms)]
             lines += [
-                f"  copied {_count(count, 'time')}, since it lay otherwise: the result of {whose}"
+                f"  copied {counted(count, 'time')}, since it lay otherwise: the result of {whose}"
                 for whose, count in graph.layout_copies.items()
             ]
             if graph.backward is not None:
@@ -579,7 +579,7 @@ def _merged(group: Sequence[GraphBreak]) -> tuple[GraphBreak, int]:
 
 
 def _graph_row(number: int, graph: GraphReport) -> tuple[str, ...]:
-    text = f"{_count(graph.operator_count, 'operator')}, {_count(graph.inputs, 'input')}"
+    text = f"{counted(graph.operator_count, 'operator')}, {counted(graph.inputs, 'input')}"
     if graph.launches is not None and graph.library_calls is not None:
         text += f"  →  {_calls(graph.launches, graph.library_calls, graph.user_kernels)}"
     if graph.runs_eagerly:
@@ -609,7 +609,7 @@ def _break_lines(number: int, graph_break: GraphBreak, times: int) -> list[str]:
         f"break {number}  {_place(place)}  {place.text}".rstrip(),
         *([f"  called from {_place(caller)}  {caller.text}"] if inlined else []),
         f"  {graph_break.what}   [{graph_break.reason}]{repeated}",
-        f"  graph before: {_count(graph_break.operators_before, 'operator')}",
+        f"  graph before: {counted(graph_break.operators_before, 'operator')}",
         *([f"  to keep one graph: {graph_break.remedy}"] if graph_break.remedy else []),
     ]
 
@@ -650,12 +650,8 @@ def shorten_paths(text: str) -> str:
     return text
 
 
-def _count(number: int, thing: str, plural: str = "s") -> str:
-    return f"{number} {thing}{'' if number == 1 else plural}"
-
-
 def _calls(launches: int, library_calls: int, user_kernels: Sequence[str]) -> str:
-    calls = [_count(launches, "kernel launch", "es"), _count(library_calls, "library call")]
+    calls = [counted(launches, "kernel launch", "es"), counted(library_calls, "library call")]
     calls += [f"the program's own {', '.join(user_kernels)}"] if user_kernels else []
     return ", ".join(calls)
 

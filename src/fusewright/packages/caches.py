@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from fusewright import graph_key, kept_plans
-from fusewright.errors import PackageRefused
+from fusewright.errors import PackageRefused, counted
 from fusewright.packages.container import read_package, write_package
 from fusewright.runtime import choices, cubins, llvm_engine, processor
 from fusewright.runtime.folders import generated_folder
@@ -46,8 +46,9 @@ def info() -> str:
 
 
 def _row(what: str, count: int, size: int, room: int) -> str:
-    files = "1 file" if count == 1 else f"{count} files"
-    return f"  {what}: {files}, {size / 2**20:.1f} MiB of at most {room // 2**20:,}"
+    return (
+        f"  {what}: {counted(count, 'file')}, {size / 2**20:.1f} MiB of at most {room // 2**20:,}"
+    )
 
 
 def clear() -> None:
