@@ -36,7 +36,7 @@ from torch import Tensor, fx
 from torch.testing._internal import common_methods_invocations
 
 import fusewright
-from fusewright.errors import FusewrightError
+from fusewright.errors import DataDependent, Unsupported, UnsupportedOperator
 from tests.end_to_end.gradients import unseeded
 from tests.lower.support import leaves
 from tests.operators.gradient_stage import Compiler, check_gradients, graph_of_call
@@ -52,6 +52,9 @@ from tests.operators.walk import operators
 
 PEERS = "torch_compile_cuda_*.jsonl"
 """Files of torch.compile's results, beside this one, by date."""
+
+REFUSALS = (DataDependent, Unsupported, UnsupportedOperator)
+PEERS_REFUSALS = ("Unsupported", "UserError")
 
 LOST_GPU = 3
 """The exit status of a process that can launch nothing more."""
@@ -131,10 +134,10 @@ def outcome(compiler: Compiler, info: Any, dtype: torch.dtype, count: int, devic
 
 
 def status_of(error: Exception) -> str:
-    """`wrong`, `refused` or `raises`."""
+    """`wrong`, `refused` or `raises`: other errors of a compiler's own are its faults."""
     if isinstance(error, AssertionError):
         return "wrong"
-    is_refusal = isinstance(error, FusewrightError) or "_dynamo" in type(error).__module__
+    is_refusal = isinstance(error, REFUSALS) or type(error).__name__ in PEERS_REFUSALS
     return "refused" if is_refusal else "raises"
 
 
