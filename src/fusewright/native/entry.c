@@ -218,7 +218,8 @@ PyDoc_STRVAR(
     "returned rather than raised; what it raises is raised in place of the result. `tried`:\n"
     "where the entry stands for a call from outside, a few such calls run as they are written,\n"
     "and all do if those are faster. `hooks`: gives, called with True, the hooks of what calls\n"
-    "save for backward, or None; where there are such, calls run compiled. ValueError: a guard names no parameter of the function.");
+    "save for backward, or None; where there are such, calls run compiled. ValueError: a guard\n"
+    "names no parameter of the function.");
 
 PyTypeObject Entry_Type = {
     PyVarObject_HEAD_INIT(NULL, 0)
